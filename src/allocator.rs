@@ -1,0 +1,266 @@
+//! The contract between an owner of memory and the source of it.
+//!
+//! Rank 2. Imports the words: `device`, `layout`, `address`, `error`.
+//!
+//! The trait is unsafe to implement because `Drop` and host slices rely on it;
+//! what an implementation promises is numbered under [`DeviceAllocator`]. The
+//! trait is stream-free: a handle bound to a stream is an allocator of its own.
+
+mod handle;
+mod staging;
+
+use std::fmt::Debug;
+
+use crate::address::DevicePtr;
+use crate::device::{Device, DeviceIndex, DeviceType};
+use crate::error::{Error, Operation, Result};
+use crate::layout::DeviceLayout;
+
+pub use handle::AllocatorHandle;
+pub(crate) use staging::copy_through_host;
+
+/// The memory of one device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What an allocation can still be made from.
+    pub free: usize,
+    /// What the device has.
+    pub total: usize,
+}
+
+/// A source of memory on the devices of one type.
+///
+/// Safe code uses it through [`DeviceMemoryBuffer`](crate::DeviceMemoryBuffer)
+/// and the views that lends, which check bounds and devices first. Methods may
+/// be called from any thread at any time, and none depends on the calling
+/// thread's current device or context, nor leaves it changed.
+///
+/// To write one, implement the six required methods and run
+/// [`testing::conformance`](crate::testing::conformance) on it (feature
+/// `testing`).
+///
+/// # Safety
+///
+/// An implementation promises:
+///
+/// 1. **Type.** [`device_type`](Self::device_type) always answers the same, and
+///    [`device_count`](Self::device_count) never falls.
+/// 2. **Validity.** What [`allocate`](Self::allocate) returns stays valid for
+///    copies of up to `layout.size()` bytes, on that index, until it is passed
+///    to [`deallocate`](Self::deallocate), whatever else is called meanwhile.
+/// 3. **Disjointness.** Blocks that are allocated at the same time do not overlap.
+/// 4. **Alignment.** The address is a multiple of `layout.align()`.
+/// 5. **Host access.** If [`is_host_accessible`](Self::is_host_accessible), the
+///    answer never changes, the returned pointer may be read and written by the
+///    host like memory from `std::alloc`, and its bytes are initialized.
+/// 6. **Completion.** When a copy or a fill returns, with success or failure, it
+///    no longer touches the host's side, and its effect is visible to every
+///    later call on any thread and to all later work of the device.
+/// 7. **Failure.** A failed `allocate` changes nothing. A `deallocate` that
+///    fails or panics leaves the block allocated, unless it fails with
+///    [`ShutDown`](Error::ShutDown).
+/// 8. **Size.** Methods are not called with a layout or a copy of no bytes, and
+///    do not rely on that for memory safety.
+#[expect(
+    unsafe_code,
+    reason = "declares the contract that unsafe code relies on"
+)]
+pub unsafe trait DeviceAllocator: Send + Sync + Debug {
+    /// The type of the devices whose memory this gives.
+    fn device_type(&self) -> DeviceType;
+
+    /// How many devices there are; valid indices are below it.
+    fn device_count(&self) -> usize;
+
+    /// Allocates a block of `layout` on the device `index`, uninitialized unless
+    /// the host can read it.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
+    /// - [`OutOfMemory`](Error::OutOfMemory): the device has no room, known to be so.
+    /// - [`Backend`](Error::Backend): any other failure of the driver.
+    /// - [`ForkedProcess`](Error::ForkedProcess): the allocator was made in a
+    ///   parent process and can not go on in this one.
+    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr>;
+
+    /// Gives a block back.
+    ///
+    /// # Errors
+    ///
+    /// - [`ShutDown`](Error::ShutDown): the driver is gone and the block with it.
+    /// - [`Backend`](Error::Backend): any other failure; the block stays allocated.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` came from [`allocate`](Self::allocate) of this allocator with the
+    /// same `layout` and `index`, was not given back since, and no work on the
+    /// device uses it any more.
+    unsafe fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+    ) -> Result<()>;
+
+    /// Copies `size` bytes from the host to the device `index`.
+    ///
+    /// # Errors
+    ///
+    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    ///
+    /// # Safety
+    ///
+    /// `dst` to `dst + size` lies in one live block of this allocator on `index`
+    /// that nothing else accesses during the call, and `src` is valid for reads
+    /// of `size` bytes.
+    unsafe fn copy_host_to_device(
+        &self,
+        dst: DevicePtr,
+        src: *const u8,
+        size: usize,
+        index: DeviceIndex,
+    ) -> Result<()>;
+
+    /// Copies `size` bytes from the device `index` to the host.
+    ///
+    /// On success all bytes of `dst` are initialized.
+    ///
+    /// # Errors
+    ///
+    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    ///
+    /// # Safety
+    ///
+    /// `src` to `src + size` lies in one live block of this allocator on `index`
+    /// that nothing writes during the call, and `dst` is valid for writes of
+    /// `size` bytes.
+    unsafe fn copy_device_to_host(
+        &self,
+        dst: *mut u8,
+        src: DevicePtr,
+        size: usize,
+        index: DeviceIndex,
+    ) -> Result<()>;
+
+    /// Copies `size` bytes between two blocks of this allocator, on one device or
+    /// across two.
+    ///
+    /// The default goes through the host in pieces.
+    ///
+    /// # Errors
+    ///
+    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges lie in live blocks of this allocator on their index, they do
+    /// not overlap, nothing else accesses `dst` and nothing writes `src` during
+    /// the call.
+    unsafe fn copy_device_to_device(
+        &self,
+        dst: DevicePtr,
+        dst_index: DeviceIndex,
+        src: DevicePtr,
+        src_index: DeviceIndex,
+        size: usize,
+    ) -> Result<()> {
+        let dst = staging::End {
+            allocator: self,
+            ptr: dst,
+            index: dst_index,
+        };
+        let src = staging::End {
+            allocator: self,
+            ptr: src,
+            index: src_index,
+        };
+        // SAFETY: the caller's promises are the same for both ends.
+        unsafe { staging::copy(dst, src, size) }
+    }
+
+    /// Sets `size` bytes from `dst` to `byte`.
+    ///
+    /// The default copies from the host in pieces.
+    ///
+    /// # Errors
+    ///
+    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    ///
+    /// # Safety
+    ///
+    /// `dst` to `dst + size` lies in one live block of this allocator on `index`
+    /// that nothing else accesses during the call.
+    unsafe fn fill(&self, dst: DevicePtr, byte: u8, size: usize, index: DeviceIndex) -> Result<()> {
+        let dst = staging::End {
+            allocator: self,
+            ptr: dst,
+            index,
+        };
+        // SAFETY: the caller's promises are the same.
+        unsafe { staging::fill(dst, byte, size) }
+    }
+
+    /// Whether the host can read and write the memory itself. See promise 5.
+    fn is_host_accessible(&self) -> bool {
+        false
+    }
+
+    /// The free and the total memory of the device `index`.
+    ///
+    /// # Errors
+    ///
+    /// - [`NotSupported`](Error::NotSupported): the device can not tell; the default.
+    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
+    fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
+        Err(Error::NotSupported {
+            device: Device::new(self.device_type(), index),
+            operation: Operation::MemoryInfo,
+        })
+    }
+
+    /// Waits until the device `index` has done all work given to it.
+    ///
+    /// The default has nothing to wait for.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
+    /// - [`Backend`](Error::Backend): the driver, or work that it did, failed.
+    fn synchronize(&self, index: DeviceIndex) -> Result<()> {
+        self.check_index(index)
+    }
+
+    /// Gives memory that is cached but unused back to the layer below, and
+    /// returns how many bytes that were.
+    ///
+    /// The default caches nothing.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
+    /// - [`Backend`](Error::Backend): the driver failed.
+    fn trim(&self, index: DeviceIndex) -> Result<usize> {
+        self.check_index(index)?;
+        Ok(0)
+    }
+
+    /// Checks that there is a device `index`.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidDevice`](Error::InvalidDevice): there is none.
+    fn check_index(&self, index: DeviceIndex) -> Result<()> {
+        let count = self.device_count();
+        if usize::from(index) < count {
+            Ok(())
+        } else {
+            Err(Error::InvalidDevice {
+                device: Device::new(self.device_type(), index),
+                count,
+            })
+        }
+    }
+}
+
+const _: Option<&dyn DeviceAllocator> = None;

@@ -1,0 +1,122 @@
+//! Copies between devices by way of the host.
+//!
+//! Rank 2. Part of `allocator`.
+
+use crate::address::DevicePtr;
+use crate::allocator::DeviceAllocator;
+use crate::device::DeviceIndex;
+use crate::error::{Error, Result};
+
+/// The most host memory that one copy takes.
+const CHUNK: usize = 1 << 20;
+
+/// One side of a copy.
+pub(super) struct End<'a, A: ?Sized> {
+    pub(super) allocator: &'a A,
+    pub(super) ptr: DevicePtr,
+    pub(super) index: DeviceIndex,
+}
+
+/// Copies `size` bytes from `src` to `dst`, a piece at a time.
+///
+/// # Safety
+///
+/// Both ranges lie in live blocks of their allocator on their index, nothing
+/// else accesses `dst` and nothing writes `src` during the call.
+#[expect(unsafe_code, reason = "raw copies are unsafe by contract")]
+pub(super) unsafe fn copy<A, B>(dst: End<'_, A>, src: End<'_, B>, size: usize) -> Result<()>
+where
+    A: DeviceAllocator + ?Sized,
+    B: DeviceAllocator + ?Sized,
+{
+    let mut piece = host_piece(size, 0)?;
+    for (offset, len) in pieces(size) {
+        let Some((from, piece)) = src.ptr.checked_add(offset).zip(piece.get_mut(..len)) else {
+            break;
+        };
+        // SAFETY: `from` to `from + len` lies in the caller's range, and `piece`
+        // is `len` bytes of our own.
+        unsafe {
+            src.allocator
+                .copy_device_to_host(piece.as_mut_ptr(), from, len, src.index)?;
+        }
+        let Some(to) = dst.ptr.checked_add(offset) else {
+            break;
+        };
+        // SAFETY: as above, for the other side.
+        unsafe {
+            dst.allocator
+                .copy_host_to_device(to, piece.as_ptr(), len, dst.index)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets `size` bytes from `dst` to `byte`, a piece at a time.
+///
+/// # Safety
+///
+/// The range lies in a live block of its allocator on its index, and nothing
+/// else accesses it during the call.
+#[expect(unsafe_code, reason = "raw copies are unsafe by contract")]
+pub(super) unsafe fn fill<A>(dst: End<'_, A>, byte: u8, size: usize) -> Result<()>
+where
+    A: DeviceAllocator + ?Sized,
+{
+    let piece = host_piece(size, byte)?;
+    for (offset, len) in pieces(size) {
+        let Some((to, piece)) = dst.ptr.checked_add(offset).zip(piece.get(..len)) else {
+            break;
+        };
+        // SAFETY: `to` to `to + len` lies in the caller's range, and `piece` is
+        // `len` bytes of our own.
+        unsafe {
+            dst.allocator
+                .copy_host_to_device(to, piece.as_ptr(), len, dst.index)?;
+        }
+    }
+    Ok(())
+}
+
+/// [`copy`] between two allocators.
+///
+/// # Safety
+///
+/// As for [`copy`].
+#[expect(unsafe_code, reason = "raw copies are unsafe by contract")]
+pub(crate) unsafe fn copy_through_host(
+    (dst_allocator, dst, dst_index): (&dyn DeviceAllocator, DevicePtr, DeviceIndex),
+    (src_allocator, src, src_index): (&dyn DeviceAllocator, DevicePtr, DeviceIndex),
+    size: usize,
+) -> Result<()> {
+    let dst = End {
+        allocator: dst_allocator,
+        ptr: dst,
+        index: dst_index,
+    };
+    let src = End {
+        allocator: src_allocator,
+        ptr: src,
+        index: src_index,
+    };
+    // SAFETY: the caller's promises are the same.
+    unsafe { copy(dst, src, size) }
+}
+
+/// A piece of host memory for copies of `size` bytes, filled with `byte`.
+fn host_piece(size: usize, byte: u8) -> Result<Vec<u8>> {
+    let len = size.min(CHUNK);
+    let mut piece = Vec::new();
+    if piece.try_reserve_exact(len).is_err() {
+        return Err(Error::host_out_of_memory(len));
+    }
+    piece.resize(len, byte);
+    Ok(piece)
+}
+
+/// The offsets and lengths of the pieces of `size` bytes.
+fn pieces(size: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..size)
+        .step_by(CHUNK)
+        .map(move |offset| (offset, size.saturating_sub(offset).min(CHUNK)))
+}

@@ -1,0 +1,97 @@
+//! The report of an allocation that found no room.
+//!
+//! Rank 1. Part of `error`.
+
+use std::fmt;
+
+use crate::device::Device;
+use crate::layout::DeviceLayout;
+
+/// What was asked for, and what was known of the memory when it was refused.
+///
+/// All sizes are in bytes. A field is `None` where nothing in the stack of
+/// allocators knew it. Each layer fills in what it knows and leaves the rest.
+///
+/// # Examples
+///
+/// ```
+/// use device_memory::{Device, DeviceLayout, OutOfMemory};
+///
+/// let mut report = OutOfMemory::new(Device::CPU, DeviceLayout::new(65, 16)?);
+/// report.in_use = Some(0);
+/// report.limit = Some(64);
+///
+/// assert_eq!(
+///     report.to_string(),
+///     "out of memory on cpu:0: 65 bytes requested (align 16), 0 in use, limit 64"
+/// );
+/// # Ok::<(), device_memory::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The device that was asked.
+    pub device: Device,
+    /// The bytes asked for.
+    pub requested: usize,
+    /// The alignment asked for.
+    pub align: usize,
+    /// The bytes handed out to callers.
+    pub in_use: Option<usize>,
+    /// The bytes held from the layer below, in use or not.
+    pub reserved: Option<usize>,
+    /// The most bytes that may be in use.
+    pub limit: Option<usize>,
+    /// The largest block that could have been given.
+    pub largest_free: Option<usize>,
+    /// The bytes free on the device.
+    pub device_free: Option<usize>,
+    /// The bytes of the device.
+    pub device_total: Option<usize>,
+}
+
+impl OutOfMemory {
+    /// A report of which only the request is known.
+    #[must_use]
+    pub fn new(device: Device, layout: DeviceLayout) -> Self {
+        Self {
+            device,
+            requested: layout.size(),
+            align: layout.align(),
+            in_use: None,
+            reserved: None,
+            limit: None,
+            largest_free: None,
+            device_free: None,
+            device_total: None,
+        }
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "out of memory on {}: {} bytes requested (align {})",
+            self.device, self.requested, self.align
+        )?;
+        if let Some(bytes) = self.in_use {
+            write!(f, ", {bytes} in use")?;
+        }
+        if let Some(bytes) = self.reserved {
+            write!(f, ", {bytes} reserved")?;
+        }
+        if let Some(bytes) = self.limit {
+            write!(f, ", limit {bytes}")?;
+        }
+        if let Some(bytes) = self.largest_free {
+            write!(f, ", largest free block {bytes}")?;
+        }
+        match (self.device_free, self.device_total) {
+            (Some(free), Some(total)) => write!(f, ", {free} of {total} free on the device"),
+            (Some(free), None) => write!(f, ", {free} free on the device"),
+            (None, Some(total)) => write!(f, ", {total} on the device"),
+            (None, None) => Ok(()),
+        }
+    }
+}
