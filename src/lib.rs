@@ -19,23 +19,37 @@ pub mod backend;
 
 mod address;
 mod allocator;
+mod buffer;
 mod device;
 mod error;
+mod free_failure;
+mod hierarchical;
 mod layout;
 mod plan;
+mod planned;
 mod process;
+mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod tensor;
 
 pub use crate::address::DevicePtr;
 pub use crate::allocator::{AllocatorHandle, DeviceAllocator, MemoryInfo};
 pub use crate::backend::host::HostAllocator;
+pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, Result};
+pub use crate::free_failure::{
+    FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
+};
+pub use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
 pub use crate::layout::{DeviceLayout, LayoutError};
 pub use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
+pub use crate::planned::PlannedMemory;
 pub use crate::process::ProcessGeneration;
+pub use crate::registry::DeviceAllocatorRegistry;
 pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
+pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};

@@ -58,7 +58,7 @@ impl HostAllocator {
     }
 }
 
-// SAFETY, by number of the promises:
+// SAFETY: by number of the promises,
 // 1. Both answers are constants.
 // 2. to 4. Blocks come from `std::alloc` with the size and alignment asked for.
 // 5. They are zeroed, and are ordinary host memory.

@@ -1,0 +1,86 @@
+//! Giving up ownership, and taking it back.
+//!
+//! Rank 5. Part of `buffer`.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use crate::address::DevicePtr;
+use crate::buffer::DeviceMemoryBuffer;
+use crate::device::Device;
+use crate::layout::DeviceLayout;
+
+/// Memory whose owner was dissolved: everything needed to free it, and nothing
+/// that does.
+///
+/// Dropping it leaks the memory, and the allocator with it.
+pub struct RawDeviceMemory {
+    inner: ManuallyDrop<DeviceMemoryBuffer>,
+}
+
+impl RawDeviceMemory {
+    /// The address of the first byte; dangling if the size is 0.
+    #[must_use]
+    pub fn ptr(&self) -> DevicePtr {
+        self.inner.ptr()
+    }
+
+    /// The size and alignment that were asked for.
+    #[must_use]
+    pub fn layout(&self) -> DeviceLayout {
+        self.inner.layout()
+    }
+
+    /// The device that the memory is on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.inner.device()
+    }
+}
+
+impl fmt::Debug for RawDeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawDeviceMemory")
+            .field("device", &format_args!("{}", self.device()))
+            .field("ptr", &format_args!("{}", self.ptr()))
+            .field("layout", &self.layout())
+            .finish()
+    }
+}
+
+impl DeviceMemoryBuffer {
+    /// Dissolves the owner without freeing the memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use device_memory::{DeviceMemoryBuffer, DeviceType};
+    ///
+    /// let raw = DeviceMemoryBuffer::create(64, DeviceType::Cpu, 0)?.into_raw();
+    /// let address = raw.ptr().as_raw();
+    /// // A kernel or a foreign runtime uses the address.
+    /// assert!(!address.is_null());
+    /// // SAFETY: nothing uses or freed the memory.
+    /// let buffer = unsafe { DeviceMemoryBuffer::from_raw(raw) };
+    /// assert_eq!(buffer.size(), 64);
+    /// # Ok::<(), device_memory::Error>(())
+    /// ```
+    #[must_use = "the memory is leaked unless it is taken back"]
+    pub fn into_raw(self) -> RawDeviceMemory {
+        RawDeviceMemory {
+            inner: ManuallyDrop::new(self),
+        }
+    }
+
+    /// Makes an owner again.
+    ///
+    /// # Safety
+    ///
+    /// The memory was not freed since [`into_raw`](Self::into_raw), and nothing
+    /// else accesses it from now on.
+    #[must_use]
+    #[expect(unsafe_code, reason = "ownership is the caller's to give")]
+    pub unsafe fn from_raw(raw: RawDeviceMemory) -> Self {
+        ManuallyDrop::into_inner(raw.inner)
+    }
+}

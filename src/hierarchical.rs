@@ -1,0 +1,247 @@
+//! Offsets inside a set of buffers, each on its own device.
+//!
+//! Rank 6. Imports `span`, `plan` and the words.
+//!
+//! Nothing is allocated here: a planner has decided where everything lies, and
+//! this turns its decisions into addresses.
+
+use crate::address::DevicePtr;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::plan::Placement;
+use crate::span::{DeviceSpan, DeviceSpanMut};
+
+/// An address of planned memory, and the device that it is valid on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceAddress {
+    /// Where the memory is.
+    pub device: Device,
+    /// The first byte.
+    pub ptr: DevicePtr,
+}
+
+/// The buffers of a plan, by memory id, and the addresses of what is planned in
+/// them.
+///
+/// Memory ids count from 0; ExecuTorch's serialized ids count from 1.
+///
+/// # Examples
+///
+/// ```
+/// use device_memory::{Device, DeviceMemoryBuffer, DeviceType, HierarchicalAllocator, Placement};
+///
+/// let mut arena = DeviceMemoryBuffer::create(48, DeviceType::Cpu, 0)?;
+/// let base = arena.ptr();
+/// let mut planned = HierarchicalAllocator::new(vec![arena.as_span_mut()], &[Device::CPU])?;
+///
+/// let address = planned.get_offset_address(0, 16, 32)?;
+/// assert_eq!(address.ptr.addr(), base.addr() + 16);
+/// assert!(planned.get_offset_address(0, 17, 32).is_err());
+///
+/// planned.span_mut(Placement::new(0, 16, 32))?.fill(7)?;
+/// # Ok::<(), device_memory::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HierarchicalAllocator<'a> {
+    spans: Vec<DeviceSpanMut<'a>>,
+}
+
+impl<'a> HierarchicalAllocator<'a> {
+    /// Takes one view for each memory id, and checks that it is on the device
+    /// planned for it.
+    ///
+    /// # Errors
+    ///
+    /// - [`CountMismatch`](Error::CountMismatch): as many devices as views are due.
+    /// - [`DeviceMismatch`](Error::DeviceMismatch): a view is on another device
+    ///   than planned, as [`AtIndex`](Error::AtIndex) with the memory id.
+    pub fn new(spans: Vec<DeviceSpanMut<'a>>, devices: &[Device]) -> Result<Self> {
+        if spans.len() != devices.len() {
+            return Err(Error::count_mismatch(
+                "planned buffers",
+                devices.len(),
+                spans.len(),
+            ));
+        }
+        for (memory_id, (span, &expected)) in spans.iter().zip(devices).enumerate() {
+            let found = span.device();
+            if found != expected {
+                let error = Error::DeviceMismatch { expected, found };
+                return Err(error.at("memory id", memory_id));
+            }
+        }
+        Ok(Self { spans })
+    }
+
+    /// The number of buffers; valid memory ids are below it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there are no buffers.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The device of each buffer, by memory id.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = Device> + '_ {
+        self.spans.iter().map(DeviceSpanMut::device)
+    }
+
+    /// Whether any buffer is not host memory.
+    #[must_use]
+    pub fn has_device_memory(&self) -> bool {
+        self.devices().any(|device| !device.is_cpu())
+    }
+
+    /// The address of the `size` bytes at `offset` of the buffer `memory_id`.
+    ///
+    /// No bytes at the very end of a buffer are in bounds.
+    ///
+    /// # Errors
+    ///
+    /// In this order:
+    ///
+    /// - [`PlacementOverflow`](Error::PlacementOverflow): `offset + size` overflows.
+    /// - [`UnknownMemoryId`](Error::UnknownMemoryId): there is no such buffer.
+    /// - [`PlacementOutOfBounds`](Error::PlacementOutOfBounds): the range passes
+    ///   the end of the buffer.
+    #[inline]
+    pub fn get_offset_address(
+        &self,
+        memory_id: u32,
+        offset: usize,
+        size: usize,
+    ) -> Result<DeviceAddress> {
+        self.address(Placement::new(memory_id, offset, size))
+    }
+
+    /// The address of a placement.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_offset_address`](Self::get_offset_address).
+    #[inline]
+    pub fn address(&self, placement: Placement) -> Result<DeviceAddress> {
+        let span = self.buffer_of(placement)?;
+        match span.ptr().checked_add(placement.offset) {
+            Some(ptr) => Ok(DeviceAddress {
+                device: span.device(),
+                ptr,
+            }),
+            None => Err(Error::PlacementOverflow {
+                memory_id: placement.memory_id,
+                offset: placement.offset,
+                size: placement.size,
+            }),
+        }
+    }
+
+    /// The addresses of all placements, in their order.
+    ///
+    /// # Errors
+    ///
+    /// - [`AtIndex`](Error::AtIndex): the first placement that has none, and why;
+    ///   see [`get_offset_address`](Self::get_offset_address).
+    pub fn place_all(&self, placements: &[Placement]) -> Result<Vec<DeviceAddress>> {
+        placements
+            .iter()
+            .enumerate()
+            .map(|(index, &placement)| {
+                self.address(placement)
+                    .map_err(|error| error.at("placement", index))
+            })
+            .collect()
+    }
+
+    /// A shared view of a placement.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_offset_address`](Self::get_offset_address).
+    pub fn span(&self, placement: Placement) -> Result<DeviceSpan<'_>> {
+        self.buffer_of(placement)?
+            .as_span()
+            .subspan(placement.offset, placement.size)
+    }
+
+    /// An exclusive view of a placement.
+    ///
+    /// # Errors
+    ///
+    /// As [`get_offset_address`](Self::get_offset_address).
+    pub fn span_mut(&mut self, placement: Placement) -> Result<DeviceSpanMut<'_>> {
+        self.buffer_of(placement)?;
+        let count = self.spans.len();
+        let span = usize::try_from(placement.memory_id)
+            .ok()
+            .and_then(|id| self.spans.get_mut(id));
+        match span {
+            Some(span) => span.subspan_mut(placement.offset, placement.size),
+            None => Err(Error::UnknownMemoryId {
+                memory_id: placement.memory_id,
+                count,
+            }),
+        }
+    }
+
+    /// Exclusive views of several placements at once, in their order.
+    ///
+    /// # Errors
+    ///
+    /// - [`AtIndex`](Error::AtIndex): a placement is invalid; see
+    ///   [`get_offset_address`](Self::get_offset_address).
+    /// - [`Overlap`](Error::Overlap): two of them share a byte.
+    #[expect(unsafe_code, reason = "see SAFETY")]
+    pub fn disjoint_mut(&mut self, placements: &[Placement]) -> Result<Vec<DeviceSpanMut<'_>>> {
+        check_disjoint(placements)?;
+        placements
+            .iter()
+            .enumerate()
+            .map(|(index, &placement)| {
+                let span = self
+                    .span(placement)
+                    .map_err(|error| error.at("placement", index))?;
+                // SAFETY: `self`, which has the buffers exclusively, is borrowed
+                // exclusively as long as the views live, and no two of the
+                // placements share a byte.
+                Ok(unsafe { DeviceSpanMut::from_shared(span) })
+            })
+            .collect()
+    }
+
+    /// The view of the buffer of a placement that lies within it.
+    #[inline]
+    fn buffer_of(&self, placement: Placement) -> Result<&DeviceSpanMut<'a>> {
+        placement.check(self.spans.len(), |id| {
+            self.spans.get(id).map(|span| (span, span.len()))
+        })
+    }
+}
+
+/// Checks that no two placements share a byte.
+fn check_disjoint(placements: &[Placement]) -> Result<()> {
+    let mut order: Vec<(usize, &Placement)> = placements
+        .iter()
+        .enumerate()
+        .filter(|(_, placement)| placement.size > 0)
+        .collect();
+    order.sort_by_key(|(_, placement)| (placement.memory_id, placement.offset));
+    let overlap = order.windows(2).find_map(|pair| match pair {
+        [(first, a), (second, b)]
+            if a.memory_id == b.memory_id && a.offset.saturating_add(a.size) > b.offset =>
+        {
+            Some(Error::Overlap {
+                first: *first.min(second),
+                second: *first.max(second),
+            })
+        }
+        _ => None,
+    });
+    match overlap {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}

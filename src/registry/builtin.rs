@@ -1,0 +1,84 @@
+//! The back ends that need no registration.
+//!
+//! Rank 4. Part of `registry`.
+
+use once_cell::sync::OnceCell;
+
+use crate::allocator::AllocatorHandle;
+use crate::backend::host::HostAllocator;
+use crate::device::DeviceType;
+use crate::error::{Error, Result};
+
+/// A back end that is opened when it is first asked for.
+///
+/// A failure is returned and forgotten, so that a later call tries again.
+struct Builtin {
+    open: fn() -> Result<AllocatorHandle>,
+    opened: OnceCell<AllocatorHandle>,
+}
+
+impl Builtin {
+    const fn new(open: fn() -> Result<AllocatorHandle>) -> Self {
+        Self {
+            open,
+            opened: OnceCell::new(),
+        }
+    }
+
+    fn get(&self) -> Result<AllocatorHandle> {
+        self.opened.get_or_try_init(self.open).cloned()
+    }
+}
+
+/// The back end of the crate's own for `device_type`.
+pub(super) fn open(device_type: DeviceType) -> Result<AllocatorHandle> {
+    static HOST: Builtin = Builtin::new(|| Ok(AllocatorHandle::from(&HostAllocator)));
+    match device_type {
+        DeviceType::Cpu => HOST.get(),
+        _ => Err(Error::NotRegistered { device_type }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_failed_open_is_an_error_and_may_be_retried() {
+        static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
+        static FLAKY: Builtin = Builtin::new(|| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(Error::NotRegistered {
+                device_type: DeviceType::Cuda,
+            }),
+            _ => Ok(AllocatorHandle::from(&HostAllocator)),
+        });
+
+        let first = FLAKY.get();
+        let second = FLAKY.get();
+        let third = FLAKY.get();
+
+        assert!(first.is_err());
+        assert!(second.is_ok() && third.is_ok());
+        assert_eq!(ATTEMPTS.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn threads_that_race_open_it_once() {
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        static SLOW: Builtin = Builtin::new(|| {
+            OPENED.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            Ok(AllocatorHandle::from(&HostAllocator))
+        });
+
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| SLOW.get().unwrap());
+            }
+        });
+
+        assert_eq!(OPENED.load(Ordering::Relaxed), 1);
+    }
+}
