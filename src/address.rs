@@ -82,6 +82,13 @@ impl DevicePtr {
         Some(Self(self.0.map_addr(|_| addr)))
     }
 
+    /// The address `offset` bytes further, where the caller knows that it does
+    /// not wrap; the last address if it does.
+    #[inline]
+    pub(crate) fn saturating_add(self, offset: usize) -> Self {
+        Self(self.0.map_addr(|addr| addr.saturating_add(offset)))
+    }
+
     /// Whether the address is a multiple of `align`, a power of two.
     #[inline]
     #[must_use]

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 
 use crate::address::DevicePtr;
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{Error, Operation, Result};
+use crate::error::{ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
 
 pub use handle::AllocatorHandle;
@@ -58,7 +58,7 @@ pub struct MemoryInfo {
 ///    later call on any thread and to all later work of the device.
 /// 7. **Failure.** A failed `allocate` changes nothing. A `deallocate` that
 ///    fails or panics leaves the block allocated, unless it fails with
-///    [`ShutDown`](Error::ShutDown).
+///    [`ShutDown`](ErrorKind::ShutDown).
 /// 8. **Size.** Methods are not called with a layout or a copy of no bytes, and
 ///    do not rely on that for memory safety.
 #[expect(
@@ -77,10 +77,10 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
-    /// - [`OutOfMemory`](Error::OutOfMemory): the device has no room, known to be so.
-    /// - [`Backend`](Error::Backend): any other failure of the driver.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the allocator was made in a
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`OutOfMemory`](ErrorKind::OutOfMemory): the device has no room, known to be so.
+    /// - [`Backend`](ErrorKind::Backend): any other failure of the driver.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the allocator was made in a
     ///   parent process and can not go on in this one.
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr>;
 
@@ -88,8 +88,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`ShutDown`](Error::ShutDown): the driver is gone and the block with it.
-    /// - [`Backend`](Error::Backend): any other failure; the block stays allocated.
+    /// - [`ShutDown`](ErrorKind::ShutDown): the driver is gone and the block with it.
+    /// - [`Backend`](ErrorKind::Backend): any other failure; the block stays allocated.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed; the bytes at `dst` are unspecified.
     ///
     /// # Safety
     ///
@@ -128,7 +128,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed; the bytes at `dst` are unspecified.
     ///
     /// # Safety
     ///
@@ -150,7 +150,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed; the bytes at `dst` are unspecified.
     ///
     /// # Safety
     ///
@@ -185,7 +185,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`Backend`](Error::Backend): the driver failed; the bytes at `dst` are unspecified.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed; the bytes at `dst` are unspecified.
     ///
     /// # Safety
     ///
@@ -210,13 +210,14 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`NotSupported`](Error::NotSupported): the device can not tell; the default.
-    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
+    /// - [`NotSupported`](ErrorKind::NotSupported): the device can not tell; the default.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
     fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
-        Err(Error::NotSupported {
+        Err(ErrorKind::NotSupported {
             device: Device::new(self.device_type(), index),
             operation: Operation::MemoryInfo,
-        })
+        }
+        .into())
     }
 
     /// Waits until the device `index` has done all work given to it.
@@ -225,8 +226,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
-    /// - [`Backend`](Error::Backend): the driver, or work that it did, failed.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`Backend`](ErrorKind::Backend): the driver, or work that it did, failed.
     fn synchronize(&self, index: DeviceIndex) -> Result<()> {
         self.check_index(index)
     }
@@ -238,8 +239,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`InvalidDevice`](Error::InvalidDevice): no such index.
-    /// - [`Backend`](Error::Backend): the driver failed.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed.
     fn trim(&self, index: DeviceIndex) -> Result<usize> {
         self.check_index(index)?;
         Ok(0)
@@ -249,16 +250,17 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// - [`InvalidDevice`](Error::InvalidDevice): there is none.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): there is none.
     fn check_index(&self, index: DeviceIndex) -> Result<()> {
         let count = self.device_count();
         if usize::from(index) < count {
             Ok(())
         } else {
-            Err(Error::InvalidDevice {
+            Err(ErrorKind::InvalidDevice {
                 device: Device::new(self.device_type(), index),
                 count,
-            })
+            }
+            .into())
         }
     }
 }

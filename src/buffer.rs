@@ -18,7 +18,7 @@ use crate::address::DevicePtr;
 use crate::allocator::{AllocatorHandle, DeviceAllocator};
 use crate::backend::host::HostAllocator;
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{AllocatorFault, Error, Operation, Result};
+use crate::error::{AllocatorFault, Error, ErrorKind, Operation, Result};
 use crate::free_failure::{self, FreeFailure};
 use crate::layout::DeviceLayout;
 use crate::process::ProcessGeneration;
@@ -36,7 +36,7 @@ pub use raw::RawDeviceMemory;
 /// initialized to unspecified bytes.
 ///
 /// In a forked child, a buffer of the parent is inert: its operations return
-/// [`ForkedProcess`](Error::ForkedProcess) and dropping it does nothing.
+/// [`ForkedProcess`](ErrorKind::ForkedProcess) and dropping it does nothing.
 ///
 /// # Examples
 ///
@@ -72,8 +72,9 @@ pub use raw::RawDeviceMemory;
 pub struct DeviceMemoryBuffer {
     /// # Invariants
     ///
-    /// 0. With `counted`, the parts of an [`AllocatorHandle`] that this owns.
-    allocator: Option<NonNull<dyn DeviceAllocator>>,
+    /// 0. With `counted`, the parts of an [`AllocatorHandle`] that this owns. That
+    ///    of an empty default buffer is the host's.
+    allocator: NonNull<dyn DeviceAllocator>,
     /// # Invariants
     ///
     /// 1. If `size` is not 0, it came from `allocator.allocate(layout,
@@ -108,13 +109,13 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`NotRegistered`](Error::NotRegistered): no allocator serves the type.
-    /// - [`InvalidDevice`](Error::InvalidDevice): there is no such index.
-    /// - [`Layout`](Error::Layout): `size` is more than one allocation can have.
-    /// - [`OutOfMemory`](Error::OutOfMemory): the device has no room.
-    /// - [`BadAllocator`](Error::BadAllocator): the memory it returned is unusable.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the allocator is a parent process's.
-    /// - [`Backend`](Error::Backend): the driver failed otherwise.
+    /// - [`NotRegistered`](ErrorKind::NotRegistered): no allocator serves the type.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): there is no such index.
+    /// - [`Layout`](ErrorKind::Layout): `size` is more than one allocation can have.
+    /// - [`OutOfMemory`](ErrorKind::OutOfMemory): the device has no room.
+    /// - [`BadAllocator`](ErrorKind::BadAllocator): the memory it returned is unusable.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the allocator is a parent process's.
+    /// - [`Backend`](ErrorKind::Backend): the driver failed otherwise.
     ///
     /// # Examples
     ///
@@ -138,7 +139,7 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Layout`](Error::Layout) too if the number of
+    /// As [`create`](Self::create); [`Layout`](ErrorKind::Layout) too if the number of
     /// bytes overflows.
     #[inline]
     pub fn create_array<T>(
@@ -162,7 +163,17 @@ impl DeviceMemoryBuffer {
         layout: DeviceLayout,
         device: Device,
     ) -> Result<Self> {
-        Self::allocate(registry.try_get(device.device_type())?, layout, device)
+        match registry.registered(device.device_type()) {
+            Some(allocator) => Self::allocate(allocator, layout, device),
+            None => Self::create_builtin(layout, device),
+        }
+    }
+
+    /// [`create_in`](Self::create_in) where nothing is registered.
+    #[cold]
+    fn create_builtin(layout: DeviceLayout, device: Device) -> Result<Self> {
+        let allocator = DeviceAllocatorRegistry::builtin(device.device_type())?;
+        Self::allocate(allocator, layout, device)
     }
 
     /// Allocates with `allocator`, which no registry needs to know.
@@ -189,7 +200,7 @@ impl DeviceMemoryBuffer {
     ) -> Result<Self> {
         let allocator = allocator.into();
         let device = Device::new(allocator.device_type(), index);
-        Self::allocate(allocator, layout, device)
+        Self::allocate(&allocator, layout, device)
     }
 
     /// Allocates `size` bytes and sets them to 0.
@@ -222,56 +233,68 @@ impl DeviceMemoryBuffer {
     /// As [`create`](Self::create) and [`copy_from`](Self::copy_from).
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn try_clone(&self) -> Result<Self> {
-        let Some(ptr) = self.allocator else {
-            return Ok(Self::default());
-        };
         // SAFETY: these are the parts of the handle that this buffer owns
-        // (invariant 0); it is not dropped here, only cloned.
-        let handle = ManuallyDrop::new(unsafe { AllocatorHandle::from_parts(ptr, self.counted) });
-        let mut clone =
-            Self::allocate(AllocatorHandle::clone(&handle), self.layout(), self.device)?;
+        // (invariant 0); it is not dropped here.
+        let handle =
+            ManuallyDrop::new(unsafe { AllocatorHandle::from_parts(self.allocator, self.counted) });
+        let mut clone = Self::allocate(&handle, self.layout(), self.device)?;
         clone.copy_from(self.as_span())?;
         Ok(clone)
     }
 
     /// The one place that allocates.
     #[inline]
-    fn allocate(handle: AllocatorHandle, layout: DeviceLayout, device: Device) -> Result<Self> {
+    fn allocate(allocator: &AllocatorHandle, layout: DeviceLayout, device: Device) -> Result<Self> {
         let ptr = if layout.is_empty() {
-            handle.check_index(device.index())?;
-            DevicePtr::dangling(layout.align())
+            dangling(&**allocator, layout, device.index())?
         } else {
-            handle.allocate(layout, device.index())?
+            (**allocator).allocate(layout, device.index())?
         };
-        let (allocator, counted) = handle.into_parts();
-        // From here on the memory has its owner, and no error below can leak it.
-        let buffer = Self {
-            allocator: Some(allocator),
+        let fits = ptr.addr().checked_add(layout.size()).is_some();
+        let aligned = ptr.addr().trailing_zeros() >= u32::from(layout.align_log2());
+        if fits && aligned {
+            Ok(Self::own(allocator, ptr, layout, device))
+        } else {
+            Err(Self::refuse(allocator, ptr, layout, device))
+        }
+    }
+
+    /// The owner of what `allocator` has just returned for `layout` on `device`.
+    #[inline]
+    fn own(
+        allocator: &AllocatorHandle,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        device: Device,
+    ) -> Self {
+        let (allocator, counted) = allocator.clone().into_parts();
+        Self {
+            allocator,
             ptr,
             size: layout.size(),
             device,
             generation: ProcessGeneration::current(),
             align_log2: layout.align_log2(),
             counted,
-        };
-        if !ptr.is_aligned_to(layout.align()) || ptr.checked_add(layout.size()).is_none() {
-            return Err(buffer.bad_allocator());
         }
-        Ok(buffer)
     }
 
+    /// Gives back what an allocator should not have returned.
     #[cold]
-    fn bad_allocator(self) -> Error {
-        let (addr, align, size) = (self.ptr.addr(), self.layout().align(), self.size);
-        let fault = if self.ptr.is_aligned_to(align) {
+    fn refuse(
+        allocator: &AllocatorHandle,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        device: Device,
+    ) -> Error {
+        drop(Self::own(allocator, ptr, layout, device));
+        let (addr, align, size) = (ptr.addr(), layout.align(), layout.size());
+        let fault = if ptr.is_aligned_to(align) {
             AllocatorFault::Wraps { addr, size }
         } else {
             AllocatorFault::Misaligned { addr, align }
         };
-        Error::BadAllocator {
-            device: self.device,
-            fault,
-        }
+        Error::from(ErrorKind::BadAllocator { device, fault })
     }
 
     /// The size in bytes.
@@ -309,14 +332,14 @@ impl DeviceMemoryBuffer {
         self.ptr
     }
 
-    /// The allocator, or `None` for a default buffer.
+    /// The allocator that the memory came from; the host's for a default buffer.
     #[inline]
     #[must_use]
     #[expect(unsafe_code, reason = "see SAFETY")]
-    pub fn allocator(&self) -> Option<&dyn DeviceAllocator> {
+    pub fn allocator(&self) -> &dyn DeviceAllocator {
         // SAFETY: the allocator is alive while this buffer owns a handle of it
         // (invariant 0), and is only used by shared reference.
-        self.allocator.map(|ptr| unsafe { ptr.as_ref() })
+        unsafe { self.allocator.as_ref() }
     }
 
     /// A shared view of all bytes.
@@ -324,7 +347,7 @@ impl DeviceMemoryBuffer {
     #[must_use]
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn as_span(&self) -> DeviceSpan<'_> {
-        let allocator = self.allocator().unwrap_or(&HostAllocator);
+        let allocator = self.allocator();
         // SAFETY: the bytes are one block of the allocator (invariants 1 and 2)
         // that is neither freed nor written while `self` is borrowed.
         unsafe {
@@ -345,8 +368,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     pub fn as_slice(&self) -> Result<&[u8]> {
         self.as_span().as_slice()
     }
@@ -355,8 +378,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     pub fn as_slice_mut(&mut self) -> Result<&mut [u8]> {
         self.as_span_mut().into_slice_mut()
     }
@@ -370,61 +393,74 @@ impl DeviceMemoryBuffer {
     /// A [`FreeError`] with the buffer, which still owns the memory, and the
     /// reason:
     ///
-    /// - [`AllocatorPanicked`](Error::AllocatorPanicked): the allocator panicked.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`AllocatorPanicked`](ErrorKind::AllocatorPanicked): the allocator panicked.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns.
+    #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn free(mut self) -> Result<(), FreeError> {
         if self.size != 0 && !self.generation.is_current() {
             let device = self.device;
             return Err(FreeError {
                 buffer: self,
-                error: Error::ForkedProcess { device },
+                error: ErrorKind::ForkedProcess { device }.into(),
             });
         }
-        match self.deallocate() {
-            Ok(()) => Ok(()),
-            Err(error) => Err(FreeError {
+        let mut failure = None;
+        // SAFETY: `self` is consumed, and on success its size is set to 0.
+        unsafe { self.deallocate(|error| failure = Some(error)) };
+        match failure {
+            None => {
+                self.size = 0;
+                Ok(())
+            }
+            Some(error) => Err(FreeError {
                 buffer: self,
                 error,
             }),
         }
     }
 
-    /// The one place that frees. On success nothing is left to free.
+    /// The one place that frees. `failed` is told of a failure other than that
+    /// the driver is shut down.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses the memory any more, and this is not called again if it
+    /// succeeds.
     #[inline]
     #[expect(unsafe_code, reason = "see SAFETY")]
-    fn deallocate(&mut self) -> Result<()> {
-        let Some(allocator) = self.allocator() else {
-            return Ok(());
-        };
+    unsafe fn deallocate(&self, failed: impl FnOnce(Error)) {
         if self.size == 0 {
-            return Ok(());
+            return;
         }
-        let (ptr, layout, index) = (self.ptr, self.layout(), self.device.index());
+        let allocator = self.allocator();
         let freed = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: `ptr` came from this allocator with this layout and index
-            // (invariant 1) and was not given back (invariant 2). `self` is
-            // borrowed exclusively, so no view is left to use it.
-            unsafe { allocator.deallocate(ptr, layout, index) }
+            // (invariant 1) and was not given back (invariant 2). The caller
+            // promises that nothing uses it any more.
+            unsafe { allocator.deallocate(self.ptr, self.layout(), self.device.index()) }
         }));
-        let freed = match freed {
-            Ok(freed) => freed,
+        match freed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                if !is_shut_down(&error) {
+                    failed(error);
+                }
+            }
             Err(payload) => {
                 // Dropping the payload could panic again.
                 std::mem::forget(payload);
-                Err(Error::AllocatorPanicked {
-                    device: self.device,
-                    operation: Operation::Deallocate,
-                })
+                failed(self.panicked());
             }
-        };
-        match freed {
-            Ok(()) | Err(Error::ShutDown { .. }) => {
-                self.size = 0;
-                Ok(())
-            }
-            Err(error) => Err(error),
         }
+    }
+
+    #[cold]
+    fn panicked(&self) -> Error {
+        Error::from(ErrorKind::AllocatorPanicked {
+            device: self.device,
+            operation: Operation::Deallocate,
+        })
     }
 
     /// Tells the hook of a failed free. The memory is leaked.
@@ -438,19 +474,15 @@ impl DeviceMemoryBuffer {
         });
     }
 
-    /// Gives the handle of the allocator back.
-    #[inline]
+    /// Gives the counted handle of the allocator back.
+    ///
+    /// Kept out of line: it would make every `drop` larger.
+    #[inline(never)]
     #[expect(unsafe_code, reason = "see SAFETY")]
-    fn drop_handle(&mut self) {
-        let Some(ptr) = self.allocator.take() else {
-            return;
-        };
-        if !self.counted {
-            return;
-        }
+    fn drop_handle(&self) {
         // SAFETY: these are the parts of the handle that this buffer owns
-        // (invariant 0), and it is forgotten by now.
-        let handle = unsafe { AllocatorHandle::from_parts(ptr, true) };
+        // (invariant 0), which ends here.
+        let handle = unsafe { AllocatorHandle::from_parts(self.allocator, true) };
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(handle)));
         if let Err(payload) = dropped {
             std::mem::forget(payload);
@@ -460,23 +492,25 @@ impl DeviceMemoryBuffer {
 
 impl Drop for DeviceMemoryBuffer {
     #[inline]
+    #[expect(unsafe_code, reason = "see SAFETY")]
     fn drop(&mut self) {
         if !self.generation.is_current() {
             // The memory and the allocator are the parent's.
             return;
         }
-        if let Err(error) = self.deallocate() {
-            self.report(error);
+        // SAFETY: no view outlives the buffer, and `drop` runs once.
+        unsafe { self.deallocate(|error| self.report(error)) };
+        if self.counted {
+            self.drop_handle();
         }
-        self.drop_handle();
     }
 }
 
 impl Default for DeviceMemoryBuffer {
-    /// An empty buffer without an allocator.
+    /// An empty buffer, for which no allocator was asked.
     fn default() -> Self {
         Self {
-            allocator: None,
+            allocator: NonNull::from(&HostAllocator),
             ptr: DevicePtr::dangling(1),
             size: 0,
             device: Device::CPU,
@@ -496,6 +530,23 @@ impl fmt::Debug for DeviceMemoryBuffer {
             .field("align", &self.layout().align())
             .finish_non_exhaustive()
     }
+}
+
+/// What stands for an allocation of no bytes.
+#[cold]
+fn dangling(
+    allocator: &dyn DeviceAllocator,
+    layout: DeviceLayout,
+    index: DeviceIndex,
+) -> Result<DevicePtr> {
+    allocator.check_index(index)?;
+    Ok(DevicePtr::dangling(layout.align()))
+}
+
+/// [`Error::is_shut_down`], out of the way of the code that never fails.
+#[cold]
+fn is_shut_down(error: &Error) -> bool {
+    error.is_shut_down()
 }
 
 /// A buffer that could not be freed, and why.

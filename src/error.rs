@@ -4,9 +4,12 @@
 //!
 //! One [`Error`] for the whole crate. Its fields hold what a message needs: what
 //! was asked, where, how much, and the limit. Callers branch on predicates such
-//! as [`Error::is_out_of_memory`], a C++ runtime on [`Error::code`].
+//! as [`Error::is_out_of_memory`] or on [`Error::kind`], a C++ runtime on
+//! [`Error::code`]. An error is one word wide, so that results that carry one
+//! stay in registers.
 
 mod out_of_memory;
+mod placement;
 mod program;
 
 use std::error::Error as StdError;
@@ -16,10 +19,29 @@ use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::layout::{DeviceLayout, LayoutError};
 
 pub use out_of_memory::OutOfMemory;
+pub use placement::PlacementError;
 pub use program::InvalidProgram;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of this crate, one word wide.
+///
+/// # Examples
+///
+/// ```
+/// use device_memory::{DeviceMemoryBuffer, DeviceType, ErrorKind};
+///
+/// let error = DeviceMemoryBuffer::create(64, DeviceType::Custom(5), 0).unwrap_err();
+///
+/// assert!(error.is_not_registered());
+/// assert!(matches!(error.kind(), ErrorKind::NotRegistered { .. }));
+/// assert_eq!(error.to_string(), "no allocator is registered for device type custom5");
+/// assert_eq!(error.code(), 0x20);
+/// ```
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Box<ErrorKind>);
 
 /// What went wrong.
 ///
@@ -28,7 +50,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// is a [`Backend`](Self::Backend) error that keeps the driver's own error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// No allocator serves this type of device.
     #[error("no allocator is registered for device type {device_type}")]
     NotRegistered {
@@ -51,13 +73,13 @@ pub enum Error {
     },
     /// A text names no device.
     #[error(transparent)]
-    ParseDevice(Box<ParseDeviceError>),
+    ParseDevice(#[from] ParseDeviceError),
     /// A size or an alignment that no allocation can have.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The device had no room. Freeing memory and trying again may succeed.
     #[error("{0}")]
-    OutOfMemory(Box<OutOfMemory>),
+    OutOfMemory(OutOfMemory),
     /// An allocator returned memory that breaks its promises. It was given back.
     #[error("allocator of {device} returned memory that {fault}")]
     BadAllocator {
@@ -134,42 +156,13 @@ pub enum Error {
         /// What was counted.
         what: &'static str,
         /// The number that is due.
-        expected: u32,
+        expected: usize,
         /// The number given.
-        found: u32,
+        found: usize,
     },
-    /// The end of a planned range does not fit an address.
-    #[error("placement overflows: {size} bytes at offset {offset} of memory id {memory_id}")]
-    PlacementOverflow {
-        /// The buffer, counted from 0.
-        memory_id: u32,
-        /// The start of the range, in bytes.
-        offset: usize,
-        /// The length of the range, in bytes.
-        size: usize,
-    },
-    /// A planned range names a buffer that does not exist.
-    #[error("unknown memory id {memory_id}: {count} buffer(s) planned")]
-    UnknownMemoryId {
-        /// The buffer named, counted from 0.
-        memory_id: u32,
-        /// How many there are.
-        count: usize,
-    },
-    /// A planned range passes the end of its buffer.
-    #[error(
-        "placement passes the end of memory id {memory_id}: {size} bytes at offset {offset} of {len}"
-    )]
-    PlacementOutOfBounds {
-        /// The buffer, counted from 0.
-        memory_id: u32,
-        /// The start of the range, in bytes.
-        offset: usize,
-        /// The length of the range, in bytes.
-        size: usize,
-        /// The length of the buffer, in bytes.
-        len: usize,
-    },
+    /// A planned range does not lie within its buffer.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// Two ranges that are to be used exclusively overlap.
     #[error("ranges {first} and {second} overlap")]
     Overlap {
@@ -184,9 +177,9 @@ pub enum Error {
         /// What is counted.
         what: &'static str,
         /// The position of the one that failed, counted from 0.
-        index: u32,
+        index: usize,
         /// Why it failed.
-        source: Box<Error>,
+        source: Error,
     },
     /// The owner was made in a parent process and is inert in this one.
     #[error("memory of {device} belongs to the parent of this forked process")]
@@ -208,10 +201,34 @@ pub enum Error {
     },
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
-    InvalidProgram(Box<InvalidProgram>),
+    InvalidProgram(#[from] InvalidProgram),
 }
 
 impl Error {
+    /// What went wrong.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// What went wrong, to take apart.
+    #[must_use]
+    pub fn into_kind(self) -> ErrorKind {
+        *self.0
+    }
+
+    /// What went wrong, without the position that
+    /// [`AtIndex`](ErrorKind::AtIndex) adds.
+    #[must_use]
+    pub fn root(&self) -> &ErrorKind {
+        let mut kind = self.kind();
+        while let ErrorKind::AtIndex { source, .. } = kind {
+            kind = source.kind();
+        }
+        kind
+    }
+
     /// Whether the device had no room.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
@@ -221,7 +238,7 @@ impl Error {
     /// Whether no allocator serves the type of device.
     #[must_use]
     pub fn is_not_registered(&self) -> bool {
-        matches!(self.root(), Self::NotRegistered { .. })
+        matches!(self.root(), ErrorKind::NotRegistered { .. })
     }
 
     /// Whether the operation is one that the device does not offer.
@@ -229,8 +246,14 @@ impl Error {
     pub fn is_not_supported(&self) -> bool {
         matches!(
             self.root(),
-            Self::NotSupported { .. } | Self::NotHostAccessible { .. }
+            ErrorKind::NotSupported { .. } | ErrorKind::NotHostAccessible { .. }
         )
+    }
+
+    /// Whether the driver is shut down, and its memory gone with it.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        matches!(self.root(), ErrorKind::ShutDown { .. })
     }
 
     /// The report of an out-of-memory error, also where it befell one of several
@@ -238,19 +261,9 @@ impl Error {
     #[must_use]
     pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self.root() {
-            Self::OutOfMemory(report) => Some(report),
+            ErrorKind::OutOfMemory(report) => Some(report),
             _ => None,
         }
-    }
-
-    /// The error itself, without the position that [`AtIndex`](Self::AtIndex) adds.
-    #[must_use]
-    pub fn root(&self) -> &Self {
-        let mut error = self;
-        while let Self::AtIndex { source, .. } = error {
-            error = source;
-        }
-        error
     }
 
     /// The class of this error in ExecuTorch's numbering, for a C++ runtime.
@@ -268,27 +281,26 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.root() {
-            Self::BadAllocator { .. }
-            | Self::Backend { .. }
-            | Self::AllocatorPanicked { .. }
-            | Self::AtIndex { .. } => 0x01,
-            Self::ForkedProcess { .. } | Self::ShutDown { .. } => 0x02,
-            Self::NotSupported { .. } | Self::NotHostAccessible { .. } => 0x10,
-            Self::InvalidDevice { .. }
-            | Self::ParseDevice(_)
-            | Self::Layout(_)
-            | Self::DeviceMismatch { .. }
-            | Self::OutOfBounds { .. }
-            | Self::LengthMismatch { .. }
-            | Self::CountMismatch { .. }
-            | Self::PlacementOverflow { .. }
-            | Self::UnknownMemoryId { .. }
-            | Self::Overlap { .. }
-            | Self::InvalidTensor { .. } => 0x12,
-            Self::AlreadyRegistered { .. } => 0x16,
-            Self::NotRegistered { .. } => 0x20,
-            Self::OutOfMemory(_) | Self::PlacementOutOfBounds { .. } => 0x21,
-            Self::InvalidProgram(_) => 0x23,
+            ErrorKind::BadAllocator { .. }
+            | ErrorKind::Backend { .. }
+            | ErrorKind::AllocatorPanicked { .. }
+            | ErrorKind::AtIndex { .. } => 0x01,
+            ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
+            ErrorKind::NotSupported { .. } | ErrorKind::NotHostAccessible { .. } => 0x10,
+            ErrorKind::InvalidDevice { .. }
+            | ErrorKind::ParseDevice(_)
+            | ErrorKind::Layout(_)
+            | ErrorKind::DeviceMismatch { .. }
+            | ErrorKind::OutOfBounds { .. }
+            | ErrorKind::LengthMismatch { .. }
+            | ErrorKind::CountMismatch { .. }
+            | ErrorKind::Overlap { .. }
+            | ErrorKind::InvalidTensor { .. } => 0x12,
+            ErrorKind::AlreadyRegistered { .. } => 0x16,
+            ErrorKind::NotRegistered { .. } => 0x20,
+            ErrorKind::Placement(error) => error.code(),
+            ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::InvalidProgram(_) => 0x23,
         }
     }
 
@@ -299,11 +311,11 @@ impl Error {
         operation: Operation,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self::Backend {
+        Self::from(ErrorKind::Backend {
             device,
             operation,
             source: source.into(),
-        }
+        })
     }
 
     /// The host had no room for `size` bytes.
@@ -318,39 +330,31 @@ impl Error {
     /// The same error, said of the `index`-th of several `what`s.
     #[cold]
     pub(crate) fn at(self, what: &'static str, index: usize) -> Self {
-        Self::AtIndex {
+        Self::from(ErrorKind::AtIndex {
             what,
-            index: u32::try_from(index).unwrap_or(u32::MAX),
-            source: Box::new(self),
-        }
+            index,
+            source: self,
+        })
     }
+}
 
-    /// A [`CountMismatch`](Self::CountMismatch).
+/// Anything that is a kind of error is an error.
+impl<E: Into<ErrorKind>> From<E> for Error {
     #[cold]
-    pub(crate) fn count_mismatch(what: &'static str, expected: usize, found: usize) -> Self {
-        Self::CountMismatch {
-            what,
-            expected: u32::try_from(expected).unwrap_or(u32::MAX),
-            found: u32::try_from(found).unwrap_or(u32::MAX),
-        }
+    fn from(kind: E) -> Self {
+        Self(Box::new(kind.into()))
     }
 }
 
-impl From<ParseDeviceError> for Error {
-    fn from(error: ParseDeviceError) -> Self {
-        Self::ParseDevice(Box::new(error))
-    }
-}
-
-impl From<OutOfMemory> for Error {
+impl From<OutOfMemory> for ErrorKind {
     fn from(report: OutOfMemory) -> Self {
-        Self::OutOfMemory(Box::new(report))
+        Self::OutOfMemory(report)
     }
 }
 
-impl From<InvalidProgram> for Error {
-    fn from(fault: InvalidProgram) -> Self {
-        Self::InvalidProgram(Box::new(fault))
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -427,8 +431,7 @@ impl fmt::Display for AllocatorFault {
     }
 }
 
-// Errors are returned by value on paths that are counted in instructions.
-const _: () = assert!(size_of::<Error>() <= 32);
+const _: () = assert!(size_of::<Error>() == size_of::<usize>());
 const _: fn() = || {
     fn is_send_sync<T: Send + Sync>() {}
     is_send_sync::<Error>();

@@ -7,7 +7,7 @@
 
 use crate::address::DevicePtr;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, PlacementError, Result};
 use crate::plan::Placement;
 use crate::span::{DeviceSpan, DeviceSpanMut};
 
@@ -52,21 +52,22 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// # Errors
     ///
-    /// - [`CountMismatch`](Error::CountMismatch): as many devices as views are due.
-    /// - [`DeviceMismatch`](Error::DeviceMismatch): a view is on another device
-    ///   than planned, as [`AtIndex`](Error::AtIndex) with the memory id.
+    /// - [`CountMismatch`](ErrorKind::CountMismatch): as many devices as views are due.
+    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): a view is on another device
+    ///   than planned, as [`AtIndex`](ErrorKind::AtIndex) with the memory id.
     pub fn new(spans: Vec<DeviceSpanMut<'a>>, devices: &[Device]) -> Result<Self> {
         if spans.len() != devices.len() {
-            return Err(Error::count_mismatch(
-                "planned buffers",
-                devices.len(),
-                spans.len(),
-            ));
+            return Err(ErrorKind::CountMismatch {
+                what: "planned buffers",
+                expected: devices.len(),
+                found: spans.len(),
+            }
+            .into());
         }
         for (memory_id, (span, &expected)) in spans.iter().zip(devices).enumerate() {
             let found = span.device();
             if found != expected {
-                let error = Error::DeviceMismatch { expected, found };
+                let error = Error::from(ErrorKind::DeviceMismatch { expected, found });
                 return Err(error.at("memory id", memory_id));
             }
         }
@@ -104,9 +105,9 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// In this order:
     ///
-    /// - [`PlacementOverflow`](Error::PlacementOverflow): `offset + size` overflows.
-    /// - [`UnknownMemoryId`](Error::UnknownMemoryId): there is no such buffer.
-    /// - [`PlacementOutOfBounds`](Error::PlacementOutOfBounds): the range passes
+    /// - [`Overflow`](PlacementError::Overflow): `offset + size` overflows.
+    /// - [`UnknownMemoryId`](PlacementError::UnknownMemoryId): there is no such buffer.
+    /// - [`OutOfBounds`](PlacementError::OutOfBounds): the range passes
     ///   the end of the buffer.
     #[inline]
     pub fn get_offset_address(
@@ -114,7 +115,7 @@ impl<'a> HierarchicalAllocator<'a> {
         memory_id: u32,
         offset: usize,
         size: usize,
-    ) -> Result<DeviceAddress> {
+    ) -> Result<DeviceAddress, PlacementError> {
         self.address(Placement::new(memory_id, offset, size))
     }
 
@@ -124,26 +125,19 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// As [`get_offset_address`](Self::get_offset_address).
     #[inline]
-    pub fn address(&self, placement: Placement) -> Result<DeviceAddress> {
+    pub fn address(&self, placement: Placement) -> Result<DeviceAddress, PlacementError> {
         let span = self.buffer_of(placement)?;
-        match span.ptr().checked_add(placement.offset) {
-            Some(ptr) => Ok(DeviceAddress {
-                device: span.device(),
-                ptr,
-            }),
-            None => Err(Error::PlacementOverflow {
-                memory_id: placement.memory_id,
-                offset: placement.offset,
-                size: placement.size,
-            }),
-        }
+        Ok(DeviceAddress {
+            device: span.device(),
+            ptr: span.ptr().saturating_add(placement.offset),
+        })
     }
 
     /// The addresses of all placements, in their order.
     ///
     /// # Errors
     ///
-    /// - [`AtIndex`](Error::AtIndex): the first placement that has none, and why;
+    /// - [`AtIndex`](ErrorKind::AtIndex): the first placement that has none, and why;
     ///   see [`get_offset_address`](Self::get_offset_address).
     pub fn place_all(&self, placements: &[Placement]) -> Result<Vec<DeviceAddress>> {
         placements
@@ -151,7 +145,7 @@ impl<'a> HierarchicalAllocator<'a> {
             .enumerate()
             .map(|(index, &placement)| {
                 self.address(placement)
-                    .map_err(|error| error.at("placement", index))
+                    .map_err(|error| Error::from(error).at("placement", index))
             })
             .collect()
     }
@@ -180,10 +174,11 @@ impl<'a> HierarchicalAllocator<'a> {
             .and_then(|id| self.spans.get_mut(id));
         match span {
             Some(span) => span.subspan_mut(placement.offset, placement.size),
-            None => Err(Error::UnknownMemoryId {
+            None => Err(PlacementError::UnknownMemoryId {
                 memory_id: placement.memory_id,
                 count,
-            }),
+            }
+            .into()),
         }
     }
 
@@ -191,9 +186,9 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// # Errors
     ///
-    /// - [`AtIndex`](Error::AtIndex): a placement is invalid; see
+    /// - [`AtIndex`](ErrorKind::AtIndex): a placement is invalid; see
     ///   [`get_offset_address`](Self::get_offset_address).
-    /// - [`Overlap`](Error::Overlap): two of them share a byte.
+    /// - [`Overlap`](ErrorKind::Overlap): two of them share a byte.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn disjoint_mut(&mut self, placements: &[Placement]) -> Result<Vec<DeviceSpanMut<'_>>> {
         check_disjoint(placements)?;
@@ -214,7 +209,7 @@ impl<'a> HierarchicalAllocator<'a> {
 
     /// The view of the buffer of a placement that lies within it.
     #[inline]
-    fn buffer_of(&self, placement: Placement) -> Result<&DeviceSpanMut<'a>> {
+    fn buffer_of(&self, placement: Placement) -> Result<&DeviceSpanMut<'a>, PlacementError> {
         placement.check(self.spans.len(), |id| {
             self.spans.get(id).map(|span| (span, span.len()))
         })
@@ -233,10 +228,13 @@ fn check_disjoint(placements: &[Placement]) -> Result<()> {
         [(first, a), (second, b)]
             if a.memory_id == b.memory_id && a.offset.saturating_add(a.size) > b.offset =>
         {
-            Some(Error::Overlap {
-                first: *first.min(second),
-                second: *first.max(second),
-            })
+            Some(
+                ErrorKind::Overlap {
+                    first: *first.min(second),
+                    second: *first.max(second),
+                }
+                .into(),
+            )
         }
         _ => None,
     });

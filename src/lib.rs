@@ -39,7 +39,10 @@ pub use crate::allocator::{AllocatorHandle, DeviceAllocator, MemoryInfo};
 pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
-pub use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, Result};
+pub use crate::error::{
+    AllocatorFault, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory, PlacementError,
+    Result,
+};
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
 };

@@ -7,7 +7,7 @@
 //! keeps 0 in reserve.
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, PlacementError, Result};
 use crate::layout::{DeviceLayout, LayoutError};
 
 /// One buffer that a plan needs.
@@ -36,7 +36,7 @@ impl PlannedBuffer {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](Error::Layout): no allocation can have this size and alignment.
+    /// - [`Layout`](ErrorKind::Layout): no allocation can have this size and alignment.
     pub fn layout(&self) -> Result<DeviceLayout> {
         Ok(DeviceLayout::new(self.size, self.align)?)
     }
@@ -76,22 +76,22 @@ impl Placement {
         self,
         count: usize,
         buffer: impl FnOnce(usize) -> Option<(T, usize)>,
-    ) -> Result<T> {
+    ) -> Result<T, PlacementError> {
         let Some(end) = self.offset.checked_add(self.size) else {
-            return Err(Error::PlacementOverflow {
+            return Err(PlacementError::Overflow {
                 memory_id: self.memory_id,
                 offset: self.offset,
                 size: self.size,
             });
         };
         let Some((found, len)) = usize::try_from(self.memory_id).ok().and_then(buffer) else {
-            return Err(Error::UnknownMemoryId {
+            return Err(PlacementError::UnknownMemoryId {
                 memory_id: self.memory_id,
                 count,
             });
         };
         if end > len {
-            return Err(Error::PlacementOutOfBounds {
+            return Err(PlacementError::OutOfBounds {
                 memory_id: self.memory_id,
                 offset: self.offset,
                 size: self.size,
@@ -132,16 +132,16 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// The first of these, as [`AtIndex`](Error::AtIndex) with the placement:
+    /// The first of these, as [`AtIndex`](ErrorKind::AtIndex) with the placement:
     ///
-    /// - [`PlacementOverflow`](Error::PlacementOverflow): offset and size pass the address range.
-    /// - [`UnknownMemoryId`](Error::UnknownMemoryId): there is no such buffer.
-    /// - [`PlacementOutOfBounds`](Error::PlacementOutOfBounds): it passes the end of its buffer.
+    /// - [`PlacementOverflow`](PlacementError::Overflow): offset and size pass the address range.
+    /// - [`UnknownMemoryId`](PlacementError::UnknownMemoryId): there is no such buffer.
+    /// - [`PlacementOutOfBounds`](PlacementError::OutOfBounds): it passes the end of its buffer.
     pub fn new(buffers: Vec<PlannedBuffer>, placements: Vec<Placement>) -> Result<Self> {
         for (index, placement) in placements.iter().enumerate() {
             placement
                 .check(buffers.len(), |id| buffers.get(id).map(|b| ((), b.size)))
-                .map_err(|error| error.at("placement", index))?;
+                .map_err(|error| Error::from(error).at("placement", index))?;
         }
         Ok(Self {
             buffers,
@@ -165,7 +165,7 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](Error::Layout): the sum of a device passes what can be addressed.
+    /// - [`Layout`](ErrorKind::Layout): the sum of a device passes what can be addressed.
     pub fn requirements(&self) -> Result<Vec<(Device, usize)>> {
         requirements(&self.buffers)
     }

@@ -5,7 +5,7 @@
 use crate::allocator::MemoryInfo;
 use crate::buffer::{BufferStack, DeviceMemoryBuffer};
 use crate::device::Device;
-use crate::error::{Error, OutOfMemory, Result};
+use crate::error::{ErrorKind, OutOfMemory, Result};
 use crate::hierarchical::HierarchicalAllocator;
 use crate::layout::DeviceLayout;
 use crate::plan::{MemoryPlan, PlannedBuffer, requirements};
@@ -50,9 +50,9 @@ impl PlannedMemory {
     ///
     /// # Errors
     ///
-    /// - [`OutOfMemory`](Error::OutOfMemory): a device has less memory free than
+    /// - [`OutOfMemory`](ErrorKind::OutOfMemory): a device has less memory free than
     ///   the plan needs there. Nothing was allocated.
-    /// - [`AtIndex`](Error::AtIndex): the buffer that failed, and why; see
+    /// - [`AtIndex`](ErrorKind::AtIndex): the buffer that failed, and why; see
     ///   [`DeviceMemoryBuffer::create`]. Those before it are freed.
     pub fn allocate(plan: &MemoryPlan, registry: &DeviceAllocatorRegistry) -> Result<Self> {
         Self::allocate_shared(&[plan], registry)
@@ -102,14 +102,15 @@ impl PlannedMemory {
     ///
     /// # Errors
     ///
-    /// - [`CountMismatch`](Error::CountMismatch): there are not so many plans.
+    /// - [`CountMismatch`](ErrorKind::CountMismatch): there are not so many plans.
     pub fn view_of(&mut self, index: usize) -> Result<HierarchicalAllocator<'_>> {
         let Some(plan) = self.plans.get(index) else {
-            return Err(Error::count_mismatch(
-                "plans",
-                index.saturating_add(1),
-                self.plans.len(),
-            ));
+            return Err(ErrorKind::CountMismatch {
+                what: "plans",
+                expected: index.saturating_add(1),
+                found: self.plans.len(),
+            }
+            .into());
         };
         let mut buffers: Vec<Option<&mut DeviceMemoryBuffer>> =
             self.buffers.as_slice_mut().iter_mut().map(Some).collect();
@@ -194,7 +195,8 @@ fn check_free_memory(needed: &[PlannedBuffer], registry: &DeviceAllocatorRegistr
                 report.device_total = Some(total);
                 return Err(report.into());
             }
-            Ok(_) | Err(Error::NotSupported { .. }) => {}
+            Ok(_) => {}
+            Err(error) if error.is_not_supported() => {}
             Err(error) => return Err(error),
         }
     }

@@ -49,7 +49,8 @@ impl ProcessGeneration {
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
-        self == Self::current()
+        // Not `current()`: the handler is in place, or `self` would not exist.
+        self.0.get() == CURRENT.load(Ordering::Relaxed)
     }
 }
 

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::allocator::AllocatorHandle;
 use crate::device::DeviceType;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 
 /// One slot for each type of device.
 const SLOTS: usize = 4 + 256;
@@ -58,9 +58,8 @@ pub struct DeviceAllocatorRegistry {
     ///
     /// 1. Handles are only ever added, and freed when the registry is dropped.
     kept: Mutex<Vec<Kept>>,
-    /// # Invariants
-    ///
-    /// 2. If set, the registry is a static: it is never dropped.
+    /// Whether what is kept is kept for the life of the process, so that handles
+    /// of it need not be counted.
     is_global: bool,
 }
 
@@ -93,7 +92,7 @@ impl DeviceAllocatorRegistry {
     ///
     /// # Errors
     ///
-    /// - [`AlreadyRegistered`](Error::AlreadyRegistered): one does, perhaps this
+    /// - [`AlreadyRegistered`](ErrorKind::AlreadyRegistered): one does, perhaps this
     ///   very one; it stays in place.
     pub fn register(&self, allocator: impl Into<AllocatorHandle>) -> Result<()> {
         let allocator = allocator.into();
@@ -102,29 +101,31 @@ impl DeviceAllocatorRegistry {
         let slot = self.slot(device_type);
         if !slot.load(Ordering::Acquire).is_null() {
             drop(kept);
-            return Err(Error::AlreadyRegistered { device_type });
+            return Err(ErrorKind::AlreadyRegistered { device_type }.into());
         }
-        slot.store(keep(&mut kept, allocator), Ordering::Release);
+        slot.store(self.keep(&mut kept, allocator), Ordering::Release);
         Ok(())
     }
 
     /// Lets `allocator` serve its type of device, and returns the one that did.
     pub fn replace(&self, allocator: impl Into<AllocatorHandle>) -> Option<AllocatorHandle> {
         let allocator = allocator.into();
-        let slot = self.slot(allocator.device_type());
+        let device_type = allocator.device_type();
         let mut kept = self.kept.lock();
-        let old = slot.swap(keep(&mut kept, allocator), Ordering::AcqRel);
-        self.own(old)
+        let old = self.registered(device_type).cloned();
+        let new = self.keep(&mut kept, allocator);
+        self.slot(device_type).store(new, Ordering::Release);
+        old
     }
 
     /// Lets nothing but a built-in back end serve the type, and returns the
     /// allocator that did.
     pub fn unregister(&self, device_type: DeviceType) -> Option<AllocatorHandle> {
         let _kept = self.kept.lock();
-        let old = self
-            .slot(device_type)
-            .swap(ptr::null_mut(), Ordering::AcqRel);
-        self.own(old)
+        let old = self.registered(device_type).cloned();
+        self.slot(device_type)
+            .store(ptr::null_mut(), Ordering::Release);
+        old
     }
 
     /// The allocator that serves `device_type`, or `None` if none does or its
@@ -132,7 +133,10 @@ impl DeviceAllocatorRegistry {
     #[inline]
     #[must_use]
     pub fn get(&self, device_type: DeviceType) -> Option<AllocatorHandle> {
-        self.try_get(device_type).ok()
+        match self.registered(device_type) {
+            Some(handle) => Some(handle.clone()),
+            None => Self::builtin(device_type).ok().cloned(),
+        }
     }
 
     /// The allocator that serves `device_type`, or the reason why none does.
@@ -141,15 +145,32 @@ impl DeviceAllocatorRegistry {
     ///
     /// # Errors
     ///
-    /// - [`NotRegistered`](Error::NotRegistered): none is registered or built in.
+    /// - [`NotRegistered`](ErrorKind::NotRegistered): none is registered or built in.
     /// - what the built-in back end returns when it is opened; a later call tries
     ///   again.
     #[inline]
     pub fn try_get(&self, device_type: DeviceType) -> Result<AllocatorHandle> {
-        match self.own(self.slot(device_type).load(Ordering::Acquire)) {
-            Some(allocator) => Ok(allocator),
-            None => builtin::open(device_type),
+        match self.registered(device_type) {
+            Some(handle) => Ok(handle.clone()),
+            None => Self::builtin(device_type).cloned(),
         }
+    }
+
+    /// What is registered for `device_type`, without a handle of one's own.
+    #[inline]
+    #[expect(unsafe_code, reason = "see SAFETY")]
+    pub(crate) fn registered(&self, device_type: DeviceType) -> Option<&AllocatorHandle> {
+        let handle = self.slot(device_type).load(Ordering::Acquire);
+        // SAFETY: a slot is null or points at a handle in `kept` (invariant 0),
+        // which is not freed while the registry is borrowed (invariant 1) and
+        // only used by shared reference.
+        unsafe { handle.as_ref() }
+    }
+
+    /// The built-in back end for `device_type`, opened now if need be.
+    #[cold]
+    pub(crate) fn builtin(device_type: DeviceType) -> Result<&'static AllocatorHandle> {
+        builtin::open(device_type)
     }
 
     /// The slot of a type.
@@ -159,29 +180,37 @@ impl DeviceAllocatorRegistry {
         reason = "the number of a type is below the number of slots"
     )]
     fn slot(&self, device_type: DeviceType) -> &AtomicPtr<AllocatorHandle> {
-        &self.slots[match device_type {
+        // Two matches rather than one: each compiles to a move, not to a jump.
+        let kind = match device_type {
             DeviceType::Cpu => 0,
             DeviceType::Cuda => 1,
             DeviceType::CudaHost => 2,
             DeviceType::CudaManaged => 3,
-            DeviceType::Custom(number) => usize::from(number).saturating_add(4),
-        }]
+            DeviceType::Custom(_) => 4,
+        };
+        let number = match device_type {
+            DeviceType::Custom(number) => number,
+            _ => 0,
+        };
+        &self.slots[usize::from(number).saturating_add(kind)]
     }
 
-    /// A handle for callers of what a slot held.
-    #[inline]
-    #[expect(unsafe_code, reason = "see SAFETY")]
-    fn own(&self, handle: *mut AllocatorHandle) -> Option<AllocatorHandle> {
-        // SAFETY: a slot is null or points at a handle in `kept` (invariant 0),
-        // which is not freed while the registry is borrowed (invariant 1) and
-        // only used by shared reference.
-        let handle = unsafe { handle.as_ref() }?;
-        if self.is_global {
-            // SAFETY: the handle in `kept` is never dropped (invariants 1 and 2).
-            Some(unsafe { handle.clone_uncounted() })
-        } else {
-            Some(handle.clone())
+    /// Keeps `allocator`, unless it is kept already, and returns where.
+    fn keep(&self, kept: &mut Vec<Kept>, allocator: AllocatorHandle) -> *mut AllocatorHandle {
+        let known = kept
+            .iter()
+            .find(|kept| kept.handle().same_allocator(&allocator));
+        if let Some(known) = known {
+            return known.0.as_ptr();
         }
+        let new = Kept::new(if self.is_global {
+            allocator.into_forever()
+        } else {
+            allocator
+        });
+        let place = new.0.as_ptr();
+        kept.push(new);
+        place
     }
 }
 
@@ -193,26 +222,18 @@ impl Default for DeviceAllocatorRegistry {
 
 impl fmt::Debug for DeviceAllocatorRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered = self
-            .slots
-            .iter()
-            .filter_map(|slot| self.own(slot.load(Ordering::Acquire)));
-        f.debug_list().entries(registered).finish()
+        let types = [
+            DeviceType::Cpu,
+            DeviceType::Cuda,
+            DeviceType::CudaHost,
+            DeviceType::CudaManaged,
+        ];
+        let registered = types
+            .into_iter()
+            .chain((0..=u8::MAX).map(DeviceType::Custom))
+            .filter_map(|device_type| Some((device_type, self.registered(device_type)?)));
+        f.debug_map().entries(registered).finish()
     }
-}
-
-/// Keeps `allocator`, unless it is kept already, and returns where.
-fn keep(kept: &mut Vec<Kept>, allocator: AllocatorHandle) -> *mut AllocatorHandle {
-    let known = kept
-        .iter()
-        .find(|kept| kept.handle().same_allocator(&allocator));
-    if let Some(known) = known {
-        return known.0.as_ptr();
-    }
-    let new = Kept::new(allocator);
-    let place = new.0.as_ptr();
-    kept.push(new);
-    place
 }
 
 /// A handle at an address of its own, which stays while the list of them moves.

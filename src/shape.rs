@@ -3,7 +3,7 @@
 //! Rank 2. Imports the words: `device`, `scalar`, `error`.
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::scalar::ScalarType;
 
 /// Whether the sizes of a tensor may change after planning.
@@ -76,7 +76,7 @@ impl TensorSpec {
     ///
     /// # Errors
     ///
-    /// - [`InvalidTensor`](Error::InvalidTensor): too many dimensions, or more
+    /// - [`InvalidTensor`](ErrorKind::InvalidTensor): too many dimensions, or more
     ///   bytes than can be addressed.
     pub fn contiguous(scalar_type: ScalarType, sizes: &[usize], device: Device) -> Result<Self> {
         let dim_order: Vec<u8> = (0..=u8::MAX).take(sizes.len()).collect();
@@ -87,7 +87,7 @@ impl TensorSpec {
     ///
     /// # Errors
     ///
-    /// - [`InvalidTensor`](Error::InvalidTensor): too many dimensions, a
+    /// - [`InvalidTensor`](ErrorKind::InvalidTensor): too many dimensions, a
     ///   `dim_order` that is no permutation of them, or more bytes than can be
     ///   addressed.
     pub fn with_dim_order(
@@ -97,9 +97,10 @@ impl TensorSpec {
         device: Device,
     ) -> Result<Self> {
         if sizes.len() > Self::MAX_RANK {
-            return Err(Error::InvalidTensor {
+            return Err(ErrorKind::InvalidTensor {
                 reason: "more than 16 dimensions",
-            });
+            }
+            .into());
         }
         check_permutation(dim_order, sizes.len())?;
         Ok(Self {
@@ -181,18 +182,20 @@ impl TensorSpec {
 /// Checks that `dim_order` names each of `rank` dimensions once.
 fn check_permutation(dim_order: &[u8], rank: usize) -> Result<()> {
     if dim_order.len() != rank {
-        return Err(Error::InvalidTensor {
+        return Err(ErrorKind::InvalidTensor {
             reason: "dim order and sizes differ in length",
-        });
+        }
+        .into());
     }
     let mut seen = [false; TensorSpec::MAX_RANK];
     for dimension in dim_order.iter().copied().map(usize::from) {
         match seen.get_mut(dimension) {
             Some(seen) if dimension < rank && !*seen => *seen = true,
             _ => {
-                return Err(Error::InvalidTensor {
+                return Err(ErrorKind::InvalidTensor {
                     reason: "dim order is no permutation of the dimensions",
-                });
+                }
+                .into());
             }
         }
     }
@@ -208,7 +211,10 @@ fn size_in_bytes(scalar_type: ScalarType, sizes: &[usize]) -> Result<usize> {
         .iter()
         .try_fold(scalar_type.size(), |bytes, &size| bytes.checked_mul(size))
         .filter(|bytes| isize::try_from(*bytes).is_ok())
-        .ok_or(Error::InvalidTensor {
-            reason: "more bytes than can be addressed",
-        })
+        .ok_or(
+            ErrorKind::InvalidTensor {
+                reason: "more bytes than can be addressed",
+            }
+            .into(),
+        )
 }

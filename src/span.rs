@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, copy_through_host};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::process::ProcessGeneration;
 
 /// What both kinds of view consist of.
@@ -36,37 +36,36 @@ impl<'a> Region<'a> {
     #[inline]
     fn subregion(self, offset: usize, size: usize) -> Result<Self> {
         match offset.checked_add(size) {
-            Some(end) if end <= self.len => match self.ptr.checked_add(offset) {
-                Some(ptr) => Ok(Self {
-                    ptr,
-                    len: size,
-                    ..self
-                }),
-                None => Err(self.out_of_bounds(offset, size)),
-            },
+            Some(end) if end <= self.len => Ok(Self {
+                ptr: self.ptr.saturating_add(offset),
+                len: size,
+                ..self
+            }),
             _ => Err(self.out_of_bounds(offset, size)),
         }
     }
 
     #[cold]
     fn out_of_bounds(self, offset: usize, size: usize) -> Error {
-        Error::OutOfBounds {
+        ErrorKind::OutOfBounds {
             device: self.device,
             offset,
             size,
             len: self.len,
         }
+        .into()
     }
 
     fn check_len(self, len: usize) -> Result<()> {
         if self.len == len {
             Ok(())
         } else {
-            Err(Error::LengthMismatch {
+            Err(ErrorKind::LengthMismatch {
                 device: self.device,
                 expected: self.len,
                 found: len,
-            })
+            }
+            .into())
         }
     }
 
@@ -74,9 +73,10 @@ impl<'a> Region<'a> {
         if self.generation.is_current() {
             Ok(())
         } else {
-            Err(Error::ForkedProcess {
+            Err(ErrorKind::ForkedProcess {
                 device: self.device,
-            })
+            }
+            .into())
         }
     }
 
@@ -85,9 +85,10 @@ impl<'a> Region<'a> {
         if self.len == 0 || self.allocator.is_host_accessible() {
             Ok(())
         } else {
-            Err(Error::NotHostAccessible {
+            Err(ErrorKind::NotHostAccessible {
                 device: self.device,
-            })
+            }
+            .into())
         }
     }
 
@@ -250,7 +251,7 @@ impl<'a> DeviceSpan<'a> {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](Error::OutOfBounds): the range passes the end or overflows.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the range passes the end or overflows.
     #[inline]
     pub fn subspan(&self, offset: usize, size: usize) -> Result<DeviceSpan<'a>> {
         self.region
@@ -262,7 +263,7 @@ impl<'a> DeviceSpan<'a> {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](Error::OutOfBounds): `offset` lies beyond the end.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): `offset` lies beyond the end.
     pub fn split_at(&self, offset: usize) -> Result<(DeviceSpan<'a>, DeviceSpan<'a>)> {
         let front = self.subspan(0, offset)?;
         let back = self.subspan(offset, self.len().saturating_sub(offset))?;
@@ -273,8 +274,8 @@ impl<'a> DeviceSpan<'a> {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](Error::LengthMismatch): `dst` is not as long as the view.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](ErrorKind::LengthMismatch): `dst` is not as long as the view.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; `dst` is unspecified then.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn copy_to_host(&self, dst: &mut [u8]) -> Result<()> {
@@ -302,7 +303,7 @@ impl<'a> DeviceSpan<'a> {
     /// # Errors
     ///
     /// As [`copy_to_host`](Self::copy_to_host), and
-    /// [`OutOfMemory`](Error::OutOfMemory) of the host.
+    /// [`OutOfMemory`](ErrorKind::OutOfMemory) of the host.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(self.len()).is_err() {
@@ -317,8 +318,8 @@ impl<'a> DeviceSpan<'a> {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn as_slice(&self) -> Result<&'a [u8]> {
         self.region.check_host_accessible()?;
@@ -419,7 +420,7 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](Error::OutOfBounds): the range passes the end or overflows.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the range passes the end or overflows.
     #[inline]
     pub fn subspan_mut(&mut self, offset: usize, size: usize) -> Result<DeviceSpanMut<'_>> {
         self.reborrow().into_subspan(offset, size)
@@ -429,7 +430,7 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](Error::OutOfBounds): the range passes the end or overflows.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the range passes the end or overflows.
     #[inline]
     pub fn into_subspan(self, offset: usize, size: usize) -> Result<DeviceSpanMut<'a>> {
         self.region
@@ -444,7 +445,7 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](Error::OutOfBounds): `offset` lies beyond the end.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): `offset` lies beyond the end.
     pub fn split_at_mut(self, offset: usize) -> Result<(DeviceSpanMut<'a>, DeviceSpanMut<'a>)> {
         let front = self.region.subregion(0, offset)?;
         let back = self
@@ -466,8 +467,8 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](Error::LengthMismatch): `src` is not as long as the view.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](ErrorKind::LengthMismatch): `src` is not as long as the view.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; the bytes are unspecified then.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn copy_from_host(&mut self, src: &[u8]) -> Result<()> {
@@ -495,8 +496,8 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](Error::LengthMismatch): `src` is not as long as the view.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](ErrorKind::LengthMismatch): `src` is not as long as the view.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what an allocator returns; the bytes are unspecified then.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn copy_from(&mut self, src: DeviceSpan<'_>) -> Result<()> {
@@ -531,7 +532,7 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; the bytes are unspecified then.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn fill(&mut self, byte: u8) -> Result<()> {
@@ -553,8 +554,8 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     pub fn as_slice(&self) -> Result<&[u8]> {
         self.as_span().as_slice()
     }
@@ -563,8 +564,8 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     pub fn as_slice_mut(&mut self) -> Result<&mut [u8]> {
         self.reborrow().into_slice_mut()
     }
@@ -573,8 +574,8 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](Error::NotHostAccessible): the host can not.
-    /// - [`ForkedProcess`](Error::ForkedProcess): the memory is a parent process's.
+    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn into_slice_mut(self) -> Result<&'a mut [u8]> {
         self.region.check_host_accessible()?;

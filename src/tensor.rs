@@ -8,7 +8,7 @@
 
 use crate::buffer::DeviceMemoryBuffer;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 use crate::registry::DeviceAllocatorRegistry;
 use crate::shape::TensorSpec;
@@ -54,9 +54,9 @@ impl<'a> TensorView<'a> {
     ///
     /// # Errors
     ///
-    /// - [`DeviceMismatch`](Error::DeviceMismatch): the place is on another device
+    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the place is on another device
     ///   than the tensor is meant for, and not host memory.
-    /// - [`OutOfBounds`](Error::OutOfBounds): the place is too small.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the place is too small.
     pub fn bind(spec: TensorSpec, span: DeviceSpan<'a>) -> Result<Self> {
         check_device(&spec, span.device())?;
         let span = span.subspan(0, spec.size_in_bytes())?;
@@ -154,16 +154,17 @@ impl<'a> TensorViewMut<'a> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidTensor`](Error::InvalidTensor): type, sizes or order differ.
+    /// - [`InvalidTensor`](ErrorKind::InvalidTensor): type, sizes or order differ.
     /// - as [`DeviceSpanMut::copy_from`].
     pub fn copy_from(&mut self, src: &TensorView<'_>) -> Result<()> {
         let same = self.spec.scalar_type() == src.spec.scalar_type()
             && self.spec.sizes() == src.spec.sizes()
             && self.spec.dim_order() == src.spec.dim_order();
         if !same {
-            return Err(Error::InvalidTensor {
+            return Err(ErrorKind::InvalidTensor {
                 reason: "source and destination differ in type, sizes or dim order",
-            });
+            }
+            .into());
         }
         self.span.copy_from(src.span)
     }
@@ -197,7 +198,7 @@ impl DeviceTensor {
     /// # Errors
     ///
     /// As [`DeviceMemoryBuffer::from_host`];
-    /// [`LengthMismatch`](Error::LengthMismatch) if `bytes` is not as long as the
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if `bytes` is not as long as the
     /// tensor.
     pub fn from_host(spec: TensorSpec, bytes: &[u8]) -> Result<Self> {
         Self::from_host_in(DeviceAllocatorRegistry::global(), spec, bytes)
@@ -281,9 +282,10 @@ fn check_device(spec: &TensorSpec, place: Device) -> Result<()> {
     if spec.device() == place || place == Device::CPU {
         Ok(())
     } else {
-        Err(Error::DeviceMismatch {
+        Err(ErrorKind::DeviceMismatch {
             expected: spec.device(),
             found: place,
-        })
+        }
+        .into())
     }
 }

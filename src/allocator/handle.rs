@@ -70,17 +70,12 @@ impl AllocatorHandle {
         Self { ptr, counted }
     }
 
-    /// Another handle of the same allocator that counts nothing.
-    ///
-    /// # Safety
-    ///
-    /// The allocator lives until the process ends: some counted handle of it is
-    /// never dropped.
-    #[inline]
-    #[expect(unsafe_code, reason = "the lifetime is the caller's to keep")]
-    pub(crate) unsafe fn clone_uncounted(&self) -> Self {
+    /// A handle that counts nothing, for which the allocator is never dropped.
+    #[must_use]
+    pub(crate) fn into_forever(self) -> Self {
+        let (ptr, _) = self.into_parts();
         Self {
-            ptr: self.ptr,
+            ptr,
             counted: false,
         }
     }

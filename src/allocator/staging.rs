@@ -31,18 +31,17 @@ where
 {
     let mut piece = host_piece(size, 0)?;
     for (offset, len) in pieces(size) {
-        let Some((from, piece)) = src.ptr.checked_add(offset).zip(piece.get_mut(..len)) else {
+        let Some(piece) = piece.get_mut(..len) else {
             break;
         };
+        let from = src.ptr.saturating_add(offset);
         // SAFETY: `from` to `from + len` lies in the caller's range, and `piece`
         // is `len` bytes of our own.
         unsafe {
             src.allocator
                 .copy_device_to_host(piece.as_mut_ptr(), from, len, src.index)?;
         }
-        let Some(to) = dst.ptr.checked_add(offset) else {
-            break;
-        };
+        let to = dst.ptr.saturating_add(offset);
         // SAFETY: as above, for the other side.
         unsafe {
             dst.allocator
@@ -65,9 +64,10 @@ where
 {
     let piece = host_piece(size, byte)?;
     for (offset, len) in pieces(size) {
-        let Some((to, piece)) = dst.ptr.checked_add(offset).zip(piece.get(..len)) else {
+        let Some(piece) = piece.get(..len) else {
             break;
         };
+        let to = dst.ptr.saturating_add(offset);
         // SAFETY: `to` to `to + len` lies in the caller's range, and `piece` is
         // `len` bytes of our own.
         unsafe {

@@ -15,7 +15,7 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`AtIndex`](Error::AtIndex): the request that failed, and why; see
+    /// - [`AtIndex`](crate::ErrorKind::AtIndex): the request that failed, and why; see
     ///   [`create`](Self::create).
     ///
     /// # Examples

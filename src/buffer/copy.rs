@@ -11,8 +11,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](crate::Error::LengthMismatch): `src` is not as long as the buffer.
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](crate::ErrorKind::LengthMismatch): `src` is not as long as the buffer.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; the bytes are unspecified then.
     #[inline]
     pub fn copy_from_host(&mut self, src: &[u8]) -> Result<()> {
@@ -24,8 +24,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](crate::Error::OutOfBounds): the range passes the end.
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`OutOfBounds`](crate::ErrorKind::OutOfBounds): the range passes the end.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; the bytes are unspecified then.
     #[inline]
     pub fn copy_from_host_at(&mut self, offset: usize, src: &[u8]) -> Result<()> {
@@ -38,8 +38,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](crate::Error::LengthMismatch): `dst` is not as long as the buffer.
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](crate::ErrorKind::LengthMismatch): `dst` is not as long as the buffer.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; `dst` is unspecified then.
     #[inline]
     pub fn copy_to_host(&self, dst: &mut [u8]) -> Result<()> {
@@ -51,8 +51,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`OutOfBounds`](crate::Error::OutOfBounds): the range passes the end.
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`OutOfBounds`](crate::ErrorKind::OutOfBounds): the range passes the end.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; `dst` is unspecified then.
     #[inline]
     pub fn copy_to_host_at(&self, offset: usize, dst: &mut [u8]) -> Result<()> {
@@ -64,7 +64,7 @@ impl DeviceMemoryBuffer {
     /// # Errors
     ///
     /// As [`copy_to_host`](Self::copy_to_host), and
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) of the host.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) of the host.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         self.as_span().to_vec()
     }
@@ -73,8 +73,8 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](crate::Error::LengthMismatch): `src` is not as long as the buffer.
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`LengthMismatch`](crate::ErrorKind::LengthMismatch): `src` is not as long as the buffer.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what an allocator returns; the bytes are unspecified then.
     #[inline]
     pub fn copy_from(&mut self, src: DeviceSpan<'_>) -> Result<()> {
@@ -85,7 +85,7 @@ impl DeviceMemoryBuffer {
     ///
     /// # Errors
     ///
-    /// - [`ForkedProcess`](crate::Error::ForkedProcess): the memory is a parent process's.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory is a parent process's.
     /// - what the allocator returns; the bytes are unspecified then.
     #[inline]
     pub fn fill(&mut self, byte: u8) -> Result<()> {

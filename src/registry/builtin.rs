@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 use crate::allocator::AllocatorHandle;
 use crate::backend::host::HostAllocator;
 use crate::device::DeviceType;
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 
 /// A back end that is opened when it is first asked for.
 ///
@@ -25,17 +25,17 @@ impl Builtin {
         }
     }
 
-    fn get(&self) -> Result<AllocatorHandle> {
-        self.opened.get_or_try_init(self.open).cloned()
+    fn get(&self) -> Result<&AllocatorHandle> {
+        self.opened.get_or_try_init(self.open)
     }
 }
 
 /// The back end of the crate's own for `device_type`.
-pub(super) fn open(device_type: DeviceType) -> Result<AllocatorHandle> {
+pub(super) fn open(device_type: DeviceType) -> Result<&'static AllocatorHandle> {
     static HOST: Builtin = Builtin::new(|| Ok(AllocatorHandle::from(&HostAllocator)));
     match device_type {
         DeviceType::Cpu => HOST.get(),
-        _ => Err(Error::NotRegistered { device_type }),
+        _ => Err(ErrorKind::NotRegistered { device_type }.into()),
     }
 }
 
@@ -49,9 +49,10 @@ mod tests {
     fn a_failed_open_is_an_error_and_may_be_retried() {
         static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
         static FLAKY: Builtin = Builtin::new(|| match ATTEMPTS.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(Error::NotRegistered {
+            0 => Err(ErrorKind::NotRegistered {
                 device_type: DeviceType::Cuda,
-            }),
+            }
+            .into()),
             _ => Ok(AllocatorHandle::from(&HostAllocator)),
         });
 

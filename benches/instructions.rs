@@ -1,0 +1,182 @@
+//! One operation, many times, for counting instructions from outside.
+//!
+//! `instructions OPERATION COUNT` runs the operation that often. The script
+//! `instructions.sh` runs it under callgrind with two counts and divides the
+//! difference, so that everything but the operation itself drops out.
+
+#![expect(
+    missing_docs,
+    unsafe_code,
+    clippy::print_stderr,
+    reason = "a program, not an interface; its allocator returns static memory"
+)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use device_memory::{
+    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
+    DeviceMemoryBuffer, DevicePtr, DeviceType, HierarchicalAllocator, MemoryPlan, Placement,
+    PlannedBuffer, PlannedMemory, Result,
+};
+
+/// An allocator that always returns the same address, and does nothing else.
+#[derive(Debug)]
+struct StaticAddress;
+
+// SAFETY: not a real allocator: blocks are not disjoint. Nothing here reads or
+// writes them.
+unsafe impl DeviceAllocator for StaticAddress {
+    fn device_type(&self) -> DeviceType {
+        DeviceType::Cuda
+    }
+
+    fn device_count(&self) -> usize {
+        1
+    }
+
+    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+        let _ = (layout, index);
+        Ok(DevicePtr::from_addr(0x10_0000).expect("not null"))
+    }
+
+    unsafe fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+    ) -> Result<()> {
+        let _ = (ptr, layout, index);
+        Ok(())
+    }
+
+    unsafe fn copy_host_to_device(
+        &self,
+        _: DevicePtr,
+        _: *const u8,
+        _: usize,
+        _: DeviceIndex,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn copy_device_to_host(
+        &self,
+        _: *mut u8,
+        _: DevicePtr,
+        _: usize,
+        _: DeviceIndex,
+    ) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn repeat(count: u64, mut operation: impl FnMut()) {
+    for _ in 0..count {
+        operation();
+    }
+}
+
+fn arenas() -> Vec<DeviceMemoryBuffer> {
+    (1..=4)
+        .map(|kib| DeviceMemoryBuffer::create(kib * 1024, DeviceType::Cuda, 0).expect("arena"))
+        .collect()
+}
+
+fn main() -> ExitCode {
+    // `cargo bench` and `cargo test --benches` pass flags of their own; without
+    // an operation there is nothing to do.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [operation, count] = arguments.as_slice() else {
+        return ExitCode::SUCCESS;
+    };
+    let Ok(count) = count.parse::<u64>() else {
+        return ExitCode::SUCCESS;
+    };
+    let registry = DeviceAllocatorRegistry::global();
+    registry.register(&StaticAddress).expect("first");
+
+    match operation.as_str() {
+        // The loop, and an argument and a result that the compiler knows nothing of.
+        "nothing" => repeat(count, || {
+            black_box(&black_box(1024));
+        }),
+        "registry_lookup" => repeat(count, || {
+            black_box(&registry.get(black_box(DeviceType::Cuda)));
+        }),
+        "create_destroy" => repeat(count, || {
+            let size = black_box(1024);
+            black_box(&DeviceMemoryBuffer::create(size, DeviceType::Cuda, 0));
+        }),
+        "create_destroy_counted" => {
+            let local = DeviceAllocatorRegistry::new();
+            local.register(Arc::new(StaticAddress)).expect("first");
+            let layout = DeviceLayout::from_size(1024).expect("layout");
+            let device = Device::new(DeviceType::Cuda, 0);
+            repeat(count, || {
+                let device = black_box(device);
+                black_box(&DeviceMemoryBuffer::create_in(&local, layout, device));
+            });
+        }
+        "offset_lookup" | "offset_refused" => {
+            let mut arenas = arenas();
+            let spans = arenas.iter_mut().map(DeviceMemoryBuffer::as_span_mut);
+            let devices = [Device::new(DeviceType::Cuda, 0); 4];
+            let planned = HierarchicalAllocator::new(spans.collect(), &devices).expect("devices");
+            let offset = if operation == "offset_lookup" {
+                64
+            } else {
+                1 << 20
+            };
+            repeat(count, || {
+                let offset = black_box(offset);
+                black_box(&planned.get_offset_address(2, offset, 256));
+            });
+        }
+        "allocator_4_arenas" => {
+            let devices = [Device::new(DeviceType::Cuda, 0); 4];
+            let mut sets: Vec<Vec<DeviceMemoryBuffer>> = (0..count).map(|_| arenas()).collect();
+            let views: Vec<_> = sets
+                .iter_mut()
+                .map(|set| {
+                    set.iter_mut()
+                        .map(DeviceMemoryBuffer::as_span_mut)
+                        .collect()
+                })
+                .collect();
+            for view in views {
+                std::mem::forget(black_box(HierarchicalAllocator::new(view, &devices)));
+            }
+        }
+        "allocator_4_arenas_setup" => {
+            let mut sets: Vec<Vec<DeviceMemoryBuffer>> = (0..count).map(|_| arenas()).collect();
+            let views: Vec<Vec<_>> = sets
+                .iter_mut()
+                .map(|set| {
+                    set.iter_mut()
+                        .map(DeviceMemoryBuffer::as_span_mut)
+                        .collect()
+                })
+                .collect();
+            for view in views {
+                std::mem::forget(black_box(view));
+            }
+        }
+        "planned_4_arenas" => {
+            let device = Device::new(DeviceType::Cuda, 0);
+            let buffers = (1..=4).map(|kib| PlannedBuffer::new(device, kib * 1024));
+            let plan =
+                MemoryPlan::new(buffers.collect(), vec![Placement::new(3, 64, 256)]).expect("plan");
+            repeat(count, || {
+                let mut memory = PlannedMemory::allocate(&plan, registry).expect("memory");
+                drop(black_box(memory.view()));
+            });
+        }
+        other => {
+            eprintln!("error: unknown operation {other}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
