@@ -103,6 +103,9 @@ fn main() -> ExitCode {
             black_box(&black_box(1024));
         }),
         "registry_lookup" => repeat(count, || {
+            black_box(registry.registered(black_box(DeviceType::Cuda)));
+        }),
+        "registry_get" => repeat(count, || {
             black_box(&registry.get(black_box(DeviceType::Cuda)));
         }),
         "create_destroy" => repeat(count, || {

@@ -34,6 +34,7 @@ row() { # name, instructions, reference
 
 printf '%-28s %8s %8s\n' operation here C++
 row registry_lookup $(($(per registry_lookup 1000) - loop)) 12
+row registry_get $(($(per registry_get 1000) - loop))
 row create_destroy $(($(per create_destroy 1000) - loop)) 78
 row create_destroy_counted $(($(per create_destroy_counted 1000) - loop))
 row offset_lookup $(($(per offset_lookup 1000) - loop)) 22

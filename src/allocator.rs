@@ -13,7 +13,7 @@ use std::fmt::Debug;
 
 use crate::address::DevicePtr;
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{ErrorKind, Operation, Result};
+use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
 pub use handle::AllocatorHandle;
@@ -206,18 +206,16 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
         false
     }
 
-    /// The free and the total memory of the device `index`.
+    /// The free and the total memory of the device `index`, or `None` if the
+    /// device can not tell, which is the default.
     ///
     /// # Errors
     ///
-    /// - [`NotSupported`](ErrorKind::NotSupported): the device can not tell; the default.
     /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
-    fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
-        Err(ErrorKind::NotSupported {
-            device: Device::new(self.device_type(), index),
-            operation: Operation::MemoryInfo,
-        }
-        .into())
+    /// - [`Backend`](ErrorKind::Backend): the driver failed.
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
+        self.check_index(index)?;
+        Ok(None)
     }
 
     /// Waits until the device `index` has done all work given to it.

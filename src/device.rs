@@ -132,10 +132,11 @@ impl FromStr for DeviceType {
 /// assert_eq!(device.to_string(), "cuda:1");
 /// # Ok::<(), device_memory::ParseDeviceError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device {
-    device_type: DeviceType,
-    index: DeviceIndex,
+    /// From the highest byte: the kind of the type, the number of a custom type,
+    /// the index. One word, so that two devices compare in one instruction.
+    packed: u32,
 }
 
 impl Device {
@@ -143,33 +144,60 @@ impl Device {
     pub const CPU: Self = Self::new(DeviceType::Cpu, 0);
 
     /// The device of type `device_type` numbered `index`.
+    #[inline]
     #[must_use]
     pub const fn new(device_type: DeviceType, index: DeviceIndex) -> Self {
-        Self { device_type, index }
+        let (kind, custom) = match device_type {
+            DeviceType::Cpu => (0, 0),
+            DeviceType::Cuda => (1, 0),
+            DeviceType::CudaHost => (2, 0),
+            DeviceType::CudaManaged => (3, 0),
+            DeviceType::Custom(number) => (4, number),
+        };
+        let [low, high] = index.to_le_bytes();
+        Self {
+            packed: u32::from_le_bytes([low, high, custom, kind]),
+        }
     }
 
     /// The kind of memory.
+    #[inline]
     #[must_use]
     pub const fn device_type(self) -> DeviceType {
-        self.device_type
+        let [_, _, custom, kind] = self.packed.to_le_bytes();
+        match kind {
+            0 => DeviceType::Cpu,
+            1 => DeviceType::Cuda,
+            2 => DeviceType::CudaHost,
+            3 => DeviceType::CudaManaged,
+            _ => DeviceType::Custom(custom),
+        }
     }
 
     /// The number among the devices of its type.
+    #[inline]
     #[must_use]
     pub const fn index(self) -> DeviceIndex {
-        self.index
+        let [low, high, _, _] = self.packed.to_le_bytes();
+        DeviceIndex::from_le_bytes([low, high])
     }
 
     /// Whether this is host memory, of any index.
     #[must_use]
     pub const fn is_cpu(self) -> bool {
-        matches!(self.device_type, DeviceType::Cpu)
+        matches!(self.device_type(), DeviceType::Cpu)
     }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.device_type, self.index)
+        write!(f, "{}:{}", self.device_type(), self.index())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
     }
 }
 

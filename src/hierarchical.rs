@@ -55,23 +55,19 @@ impl<'a> HierarchicalAllocator<'a> {
     /// - [`CountMismatch`](ErrorKind::CountMismatch): as many devices as views are due.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): a view is on another device
     ///   than planned, as [`AtIndex`](ErrorKind::AtIndex) with the memory id.
+    #[inline]
     pub fn new(spans: Vec<DeviceSpanMut<'a>>, devices: &[Device]) -> Result<Self> {
-        if spans.len() != devices.len() {
-            return Err(ErrorKind::CountMismatch {
-                what: "planned buffers",
-                expected: devices.len(),
-                found: spans.len(),
-            }
-            .into());
+        let found = spans.iter().map(DeviceSpanMut::device);
+        if found.eq(devices.iter().copied()) {
+            Ok(Self { spans })
+        } else {
+            Err(mismatch(&spans, devices))
         }
-        for (memory_id, (span, &expected)) in spans.iter().zip(devices).enumerate() {
-            let found = span.device();
-            if found != expected {
-                let error = Error::from(ErrorKind::DeviceMismatch { expected, found });
-                return Err(error.at("memory id", memory_id));
-            }
-        }
-        Ok(Self { spans })
+    }
+
+    /// Takes one view for each memory id, on the device it was planned for.
+    pub(crate) fn from_planned(spans: Vec<DeviceSpanMut<'a>>) -> Self {
+        Self { spans }
     }
 
     /// The number of buffers; valid memory ids are below it.
@@ -213,6 +209,26 @@ impl<'a> HierarchicalAllocator<'a> {
         placement.check(self.spans.len(), |id| {
             self.spans.get(id).map(|span| (span, span.len()))
         })
+    }
+}
+
+/// What keeps `spans` from being where `devices` says.
+#[cold]
+fn mismatch(spans: &[DeviceSpanMut<'_>], devices: &[Device]) -> Error {
+    let found = spans.iter().map(DeviceSpanMut::device);
+    let differs = found
+        .zip(devices.iter().copied())
+        .enumerate()
+        .find(|(_, (found, expected))| found != expected);
+    match differs {
+        Some((memory_id, (found, expected))) if spans.len() == devices.len() => {
+            Error::from(ErrorKind::DeviceMismatch { expected, found }).at("memory id", memory_id)
+        }
+        _ => Error::from(ErrorKind::CountMismatch {
+            what: "planned buffers",
+            expected: devices.len(),
+            found: spans.len(),
+        }),
     }
 }
 

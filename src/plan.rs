@@ -167,27 +167,22 @@ impl MemoryPlan {
     ///
     /// - [`Layout`](ErrorKind::Layout): the sum of a device passes what can be addressed.
     pub fn requirements(&self) -> Result<Vec<(Device, usize)>> {
-        requirements(&self.buffers)
-    }
-}
-
-/// The bytes that `buffers` need on each device, in the order of the devices.
-pub(crate) fn requirements(buffers: &[PlannedBuffer]) -> Result<Vec<(Device, usize)>> {
-    let mut sums: Vec<(Device, usize)> = Vec::new();
-    for buffer in buffers {
-        match sums.binary_search_by_key(&buffer.device, |&(device, _)| device) {
-            Err(position) => sums.insert(position, (buffer.device, buffer.size)),
-            Ok(position) => {
-                if let Some((_, sum)) = sums.get_mut(position) {
-                    *sum = sum.checked_add(buffer.size).ok_or({
-                        LayoutError::SizeOverflow {
-                            len: buffers.len(),
-                            element_size: buffer.size,
-                        }
-                    })?;
+        let mut sums: Vec<(Device, usize)> = Vec::new();
+        for buffer in &self.buffers {
+            match sums.binary_search_by_key(&buffer.device, |&(device, _)| device) {
+                Err(position) => sums.insert(position, (buffer.device, buffer.size)),
+                Ok(position) => {
+                    if let Some((_, sum)) = sums.get_mut(position) {
+                        *sum = sum
+                            .checked_add(buffer.size)
+                            .ok_or(LayoutError::SizeOverflow {
+                                len: self.buffers.len(),
+                                element_size: buffer.size,
+                            })?;
+                    }
                 }
             }
         }
+        Ok(sums)
     }
-    Ok(sums)
 }

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::error::{ErrorKind, OutOfMemory, Result};
 use crate::hierarchical::HierarchicalAllocator;
 use crate::layout::DeviceLayout;
-use crate::plan::{MemoryPlan, PlannedBuffer, requirements};
+use crate::plan::{MemoryPlan, PlannedBuffer};
 use crate::registry::DeviceAllocatorRegistry;
 use crate::span::DeviceSpanMut;
 
@@ -38,9 +38,23 @@ use crate::span::DeviceSpanMut;
 #[derive(Debug)]
 pub struct PlannedMemory {
     buffers: BufferStack,
-    /// For each plan, and each of its memory ids, what is planned and which
-    /// buffer holds it. No two ids of one plan name the same buffer.
-    plans: Vec<Vec<(usize, PlannedBuffer)>>,
+    /// # Invariants
+    ///
+    /// 0. No two parts of one plan name the same buffer.
+    /// 1. They are in the order of the plans, and of the memory ids in each.
+    parts: Vec<Part>,
+    plan_count: usize,
+}
+
+/// What one memory id of a plan has of the buffers.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The position of the plan.
+    plan: usize,
+    /// The position of the buffer.
+    buffer: usize,
+    /// The bytes that are the plan's, from the first.
+    size: usize,
 }
 
 impl PlannedMemory {
@@ -71,21 +85,31 @@ impl PlannedMemory {
         plans: &[&MemoryPlan],
         registry: &DeviceAllocatorRegistry,
     ) -> Result<Self> {
-        let mut needed: Vec<(usize, PlannedBuffer)> = Vec::new();
-        let plans = plans
-            .iter()
-            .map(|plan| {
-                let ids = plan.buffers().iter().enumerate();
-                ids.map(|(id, &buffer)| (share(&mut needed, id, buffer), buffer))
-                    .collect()
-            })
-            .collect();
-        let needed: Vec<PlannedBuffer> = needed.into_iter().map(|(_, buffer)| buffer).collect();
-        let requests = requests(&needed)?;
-        check_free_memory(&needed, registry)?;
+        let ids = plans.iter().map(|plan| plan.buffers().len()).sum();
+        let mut needed = Needed(Vec::with_capacity(ids));
+        let mut parts = Vec::with_capacity(ids);
+        for (position, plan) in plans.iter().enumerate() {
+            let before = needed.0.len();
+            for (id, &planned) in plan.buffers().iter().enumerate() {
+                parts.push(Part {
+                    plan: position,
+                    buffer: needed.share(before, id, planned),
+                    size: planned.size,
+                });
+            }
+        }
+        needed.check(registry)?;
+        let mut buffers = BufferStack::with_capacity(needed.0.len())?;
+        for (index, (_, planned)) in needed.0.iter().enumerate() {
+            match DeviceMemoryBuffer::create_in(registry, planned.layout()?, planned.device) {
+                Ok(buffer) => buffers.push(buffer),
+                Err(error) => return Err(error.at("planned buffer", index)),
+            }
+        }
         Ok(Self {
-            buffers: BufferStack::create("planned buffer", registry, &requests)?,
-            plans,
+            buffers,
+            parts,
+            plan_count: plans.len(),
         })
     }
 
@@ -103,26 +127,27 @@ impl PlannedMemory {
     /// # Errors
     ///
     /// - [`CountMismatch`](ErrorKind::CountMismatch): there are not so many plans.
+    #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn view_of(&mut self, index: usize) -> Result<HierarchicalAllocator<'_>> {
-        let Some(plan) = self.plans.get(index) else {
+        if index >= self.plan_count {
             return Err(ErrorKind::CountMismatch {
                 what: "plans",
                 expected: index.saturating_add(1),
-                found: self.plans.len(),
+                found: self.plan_count,
             }
             .into());
-        };
-        let mut buffers: Vec<Option<&mut DeviceMemoryBuffer>> =
-            self.buffers.as_slice_mut().iter_mut().map(Some).collect();
-        let mut spans: Vec<DeviceSpanMut<'_>> = Vec::with_capacity(plan.len());
-        let mut devices = Vec::with_capacity(plan.len());
-        for (position, planned) in plan {
-            if let Some(buffer) = buffers.get_mut(*position).and_then(Option::take) {
-                spans.push(buffer.as_span_mut().into_subspan(0, planned.size)?);
-                devices.push(planned.device);
+        }
+        let buffers = self.buffers.as_slice();
+        let mut spans = Vec::with_capacity(buffers.len());
+        for part in self.parts.iter().filter(|part| part.plan == index) {
+            if let Some(buffer) = buffers.get(part.buffer) {
+                let span = buffer.as_span().truncated(part.size);
+                // SAFETY: `self` is borrowed exclusively as long as the views
+                // live, and each is of another buffer (invariant 0).
+                spans.push(unsafe { DeviceSpanMut::from_shared(span) });
             }
         }
-        HierarchicalAllocator::new(spans, &devices)
+        Ok(HierarchicalAllocator::from_planned(spans))
     }
 
     /// The buffers themselves; for a single plan, by memory id.
@@ -152,53 +177,57 @@ impl PlannedMemory {
     }
 }
 
-/// The position in `needed` of the buffer for memory id `id` of a plan, made or
-/// made larger as required.
-fn share(needed: &mut Vec<(usize, PlannedBuffer)>, id: usize, buffer: PlannedBuffer) -> usize {
-    let shared = needed
-        .iter()
-        .position(|&(other, shared)| other == id && shared.device == buffer.device);
-    match shared.and_then(|position| needed.get_mut(position).map(|slot| (position, slot))) {
-        Some((position, (_, shared))) => {
-            shared.size = shared.size.max(buffer.size);
-            shared.align = shared.align.max(buffer.align);
-            position
-        }
-        None => {
-            needed.push((id, buffer));
-            needed.len().saturating_sub(1)
-        }
-    }
-}
+/// The buffers that a set of plans needs, with the memory id that each is for.
+struct Needed(Vec<(usize, PlannedBuffer)>);
 
-/// What to ask the allocators for.
-fn requests(needed: &[PlannedBuffer]) -> Result<Vec<(DeviceLayout, Device)>> {
-    needed
-        .iter()
-        .enumerate()
-        .map(|(index, buffer)| match buffer.layout() {
-            Ok(layout) => Ok((layout, buffer.device)),
-            Err(error) => Err(error.at("planned buffer", index)),
-        })
-        .collect()
-}
-
-/// Checks what each device needs against what it has free, where it can tell.
-fn check_free_memory(needed: &[PlannedBuffer], registry: &DeviceAllocatorRegistry) -> Result<()> {
-    for (device, bytes) in requirements(needed)? {
-        let allocator = registry.try_get(device.device_type())?;
-        allocator.check_index(device.index())?;
-        match allocator.memory_info(device.index()) {
-            Ok(MemoryInfo { free, total }) if free < bytes => {
-                let mut report = OutOfMemory::new(device, DeviceLayout::new(bytes, 1)?);
-                report.device_free = Some(free);
-                report.device_total = Some(total);
-                return Err(report.into());
+impl Needed {
+    /// The position of the buffer for memory id `id` of a plan. It is one of those
+    /// `before` the plan, made larger as `planned` requires, or a new one.
+    fn share(&mut self, before: usize, id: usize, planned: PlannedBuffer) -> usize {
+        let earlier = self.0.iter_mut().take(before).enumerate();
+        for (position, (other, shared)) in earlier {
+            if *other == id && shared.device == planned.device {
+                shared.size = shared.size.max(planned.size);
+                shared.align = shared.align.max(planned.align);
+                return position;
             }
-            Ok(_) => {}
-            Err(error) if error.is_not_supported() => {}
-            Err(error) => return Err(error),
         }
+        self.0.push((id, planned));
+        self.0.len().saturating_sub(1)
     }
-    Ok(())
+
+    /// Checks that all can be asked for, and what each device needs against what
+    /// it has free, where it can tell.
+    fn check(&self, registry: &DeviceAllocatorRegistry) -> Result<()> {
+        for (position, &(_, planned)) in self.0.iter().enumerate() {
+            planned
+                .layout()
+                .map_err(|error| error.at("planned buffer", position))?;
+            let of_device = |(_, other): &&(usize, PlannedBuffer)| other.device == planned.device;
+            if !self.0.iter().take(position).any(|other| of_device(&other)) {
+                let sizes = self.0.iter().filter(of_device).map(|(_, other)| other.size);
+                let bytes = sizes.fold(0_usize, usize::saturating_add);
+                check_free_memory(registry, planned.device, bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that `device` has `bytes` free, if it can tell.
+fn check_free_memory(
+    registry: &DeviceAllocatorRegistry,
+    device: Device,
+    bytes: usize,
+) -> Result<()> {
+    let allocator = registry.try_get(device.device_type())?;
+    match allocator.memory_info(device.index())? {
+        Some(MemoryInfo { free, total }) if free < bytes => {
+            let mut report = OutOfMemory::new(device, DeviceLayout::new(bytes, 1)?);
+            report.device_free = Some(free);
+            report.device_total = Some(total);
+            Err(report.into())
+        }
+        _ => Ok(()),
+    }
 }

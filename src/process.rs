@@ -8,10 +8,10 @@
 //! of each `fork` moves the current one on. Comparing the two costs one relaxed
 //! load and no system call.
 
-use std::num::NonZeroU16;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The current generation; 0 until the handler is in place.
+/// The generation of this process.
 static CURRENT: AtomicU16 = AtomicU16::new(0);
 
 /// How many times this process was forked off since the crate was first used.
@@ -32,38 +32,38 @@ static CURRENT: AtomicU16 = AtomicU16::new(0);
 /// assert!(made_in.is_current());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProcessGeneration(NonZeroU16);
+pub struct ProcessGeneration(u16);
 
 impl ProcessGeneration {
-    /// The generation of the calling process.
+    /// The generation of the calling process, which is watched for forks from
+    /// now on.
     #[inline]
     #[must_use]
     pub fn current() -> Self {
-        match NonZeroU16::new(CURRENT.load(Ordering::Relaxed)) {
-            Some(generation) => Self(generation),
-            None => arm(),
-        }
+        watch_forks();
+        Self::of_watched_process()
+    }
+
+    /// [`current`](Self::current) where an allocator handle exists, so that the
+    /// process is watched already.
+    #[inline]
+    pub(crate) fn of_watched_process() -> Self {
+        Self(CURRENT.load(Ordering::Relaxed))
     }
 
     /// Whether the calling process is the one this was taken in.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
-        // Not `current()`: the handler is in place, or `self` would not exist.
-        self.0.get() == CURRENT.load(Ordering::Relaxed)
+        self == Self::of_watched_process()
     }
 }
 
-/// Puts the handler in place and starts at generation 1.
-#[cold]
-fn arm() -> ProcessGeneration {
-    static ARMED: std::sync::Once = std::sync::Once::new();
-    ARMED.call_once(install_fork_handler);
-    let first = NonZeroU16::MIN;
-    match CURRENT.compare_exchange(0, first.get(), Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => ProcessGeneration(first),
-        Err(now) => ProcessGeneration(NonZeroU16::new(now).unwrap_or(first)),
-    }
+/// Puts the handler in place, once.
+#[inline]
+pub(crate) fn watch_forks() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(install_fork_handler);
 }
 
 #[cfg(unix)]

@@ -5,6 +5,9 @@
 //! Counting references costs two atomic operations on a cache line that all
 //! threads share. Allocators that live as long as the process need none, and
 //! the handle of such a one is a plain reference.
+//!
+//! Whatever owns memory has a handle, so making one is where the process begins
+//! to be watched for forks.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -13,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::allocator::DeviceAllocator;
+use crate::process::watch_forks;
 
 /// An owning handle of an allocator: counted, or for the life of the process.
 ///
@@ -137,6 +141,7 @@ impl fmt::Debug for AllocatorHandle {
 impl From<Arc<dyn DeviceAllocator>> for AllocatorHandle {
     #[expect(unsafe_code, reason = "see SAFETY")]
     fn from(allocator: Arc<dyn DeviceAllocator>) -> Self {
+        watch_forks();
         let raw = Arc::into_raw(allocator).cast_mut();
         // SAFETY: `Arc::into_raw` gives the address of a live value, not null.
         let ptr = unsafe { NonNull::new_unchecked(raw) };
@@ -153,6 +158,7 @@ impl<A: DeviceAllocator + 'static> From<Arc<A>> for AllocatorHandle {
 
 impl From<&'static dyn DeviceAllocator> for AllocatorHandle {
     fn from(allocator: &'static dyn DeviceAllocator) -> Self {
+        watch_forks();
         Self {
             ptr: NonNull::from(allocator),
             counted: false,

@@ -40,7 +40,14 @@ impl DeviceMemoryBuffer {
         registry: &DeviceAllocatorRegistry,
         requests: &[(DeviceLayout, Device)],
     ) -> Result<Vec<Self>> {
-        BufferStack::create("request", registry, requests).map(BufferStack::into_vec)
+        let mut buffers = BufferStack::with_capacity(requests.len())?;
+        for (index, &(layout, device)) in requests.iter().enumerate() {
+            match Self::create_in(registry, layout, device) {
+                Ok(buffer) => buffers.push(buffer),
+                Err(error) => return Err(error.at("request", index)),
+            }
+        }
+        Ok(buffers.into_vec())
     }
 }
 
@@ -49,23 +56,22 @@ impl DeviceMemoryBuffer {
 pub(crate) struct BufferStack(Vec<DeviceMemoryBuffer>);
 
 impl BufferStack {
-    /// All requests or none; `what` names one of them in an error.
-    pub(crate) fn create(
-        what: &'static str,
-        registry: &DeviceAllocatorRegistry,
-        requests: &[(DeviceLayout, Device)],
-    ) -> Result<Self> {
-        let mut stack = Self::default();
-        if stack.0.try_reserve_exact(requests.len()).is_err() {
-            let bytes = size_of::<DeviceMemoryBuffer>().saturating_mul(requests.len());
-            return Err(Error::host_out_of_memory(bytes));
+    /// No buffers, with room on the host for `capacity` owners.
+    pub(crate) fn with_capacity(capacity: usize) -> Result<Self> {
+        let mut buffers = Vec::new();
+        match buffers.try_reserve_exact(capacity) {
+            Ok(()) => Ok(Self(buffers)),
+            Err(_) => {
+                let bytes = size_of::<DeviceMemoryBuffer>().saturating_mul(capacity);
+                Err(Error::host_out_of_memory(bytes))
+            }
         }
-        for (index, &(layout, device)) in requests.iter().enumerate() {
-            let buffer = DeviceMemoryBuffer::create_in(registry, layout, device)
-                .map_err(|error| error.at(what, index))?;
-            stack.0.push(buffer);
-        }
-        Ok(stack)
+    }
+
+    /// Adds a buffer, to be freed before all that are there.
+    #[inline]
+    pub(crate) fn push(&mut self, buffer: DeviceMemoryBuffer) {
+        self.0.push(buffer);
     }
 
     /// The buffers, in the order they were made in.

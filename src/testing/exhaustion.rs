@@ -14,7 +14,7 @@ use crate::allocator::DeviceAllocator;
 use crate::error::Operation;
 
 /// The most rounds that are tried before code counts as never finishing.
-pub const MAX_ROUNDS: u64 = 10_000;
+pub const MAX_ROUNDS: u64 = 4096;
 
 /// What [`fail_each_call`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
