@@ -166,14 +166,18 @@ impl DeviceMemoryBuffer {
     ) -> Result<Self> {
         match registry.registered(device.device_type()) {
             Some(allocator) => Self::allocate(allocator, layout, device),
-            None => Self::create_builtin(layout, device),
+            None => Self::create_builtin(registry, layout, device),
         }
     }
 
     /// [`create_in`](Self::create_in) where nothing is registered.
     #[cold]
-    fn create_builtin(layout: DeviceLayout, device: Device) -> Result<Self> {
-        let allocator = DeviceAllocatorRegistry::builtin(device.device_type())?;
+    fn create_builtin(
+        registry: &DeviceAllocatorRegistry,
+        layout: DeviceLayout,
+        device: Device,
+    ) -> Result<Self> {
+        let allocator = registry.lookup(device.device_type())?;
         Self::allocate(allocator, layout, device)
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Rank 7. Imports `hierarchical`, `buffer`, `registry`, `plan` and the words.
 
+use smallvec::SmallVec;
+
 use crate::allocator::MemoryInfo;
 use crate::buffer::{BufferStack, DeviceMemoryBuffer};
 use crate::device::Device;
@@ -42,7 +44,7 @@ pub struct PlannedMemory {
     ///
     /// 0. No two parts of one plan name the same buffer.
     /// 1. They are in the order of the plans, and of the memory ids in each.
-    parts: Vec<Part>,
+    parts: SmallVec<[Part; 4]>,
     plan_count: usize,
 }
 
@@ -85,9 +87,8 @@ impl PlannedMemory {
         plans: &[&MemoryPlan],
         registry: &DeviceAllocatorRegistry,
     ) -> Result<Self> {
-        let ids = plans.iter().map(|plan| plan.buffers().len()).sum();
-        let mut needed = Needed(Vec::with_capacity(ids));
-        let mut parts = Vec::with_capacity(ids);
+        let mut needed = Needed(SmallVec::new());
+        let mut parts = SmallVec::new();
         for (position, plan) in plans.iter().enumerate() {
             let before = needed.0.len();
             for (id, &planned) in plan.buffers().iter().enumerate() {
@@ -99,7 +100,7 @@ impl PlannedMemory {
             }
         }
         needed.check(registry)?;
-        let mut buffers = BufferStack::with_capacity(needed.0.len())?;
+        let mut buffers = BufferStack::with_capacity(needed.0.len());
         for (index, (_, planned)) in needed.0.iter().enumerate() {
             match DeviceMemoryBuffer::create_in(registry, planned.layout()?, planned.device) {
                 Ok(buffer) => buffers.push(buffer),
@@ -178,7 +179,7 @@ impl PlannedMemory {
 }
 
 /// The buffers that a set of plans needs, with the memory id that each is for.
-struct Needed(Vec<(usize, PlannedBuffer)>);
+struct Needed(SmallVec<[(usize, PlannedBuffer); 4]>);
 
 impl Needed {
     /// The position of the buffer for memory id `id` of a plan. It is one of those
@@ -199,16 +200,21 @@ impl Needed {
     /// Checks that all can be asked for, and what each device needs against what
     /// it has free, where it can tell.
     fn check(&self, registry: &DeviceAllocatorRegistry) -> Result<()> {
-        for (position, &(_, planned)) in self.0.iter().enumerate() {
-            planned
-                .layout()
-                .map_err(|error| error.at("planned buffer", position))?;
-            let of_device = |(_, other): &&(usize, PlannedBuffer)| other.device == planned.device;
-            if !self.0.iter().take(position).any(|other| of_device(&other)) {
-                let sizes = self.0.iter().filter(of_device).map(|(_, other)| other.size);
-                let bytes = sizes.fold(0_usize, usize::saturating_add);
-                check_free_memory(registry, planned.device, bytes)?;
+        let mut devices: SmallVec<[(Device, usize); 4]> = SmallVec::new();
+        for (position, (_, planned)) in self.0.iter().enumerate() {
+            if let Err(error) = planned.layout() {
+                return Err(error.at("planned buffer", position));
             }
+            match devices
+                .iter_mut()
+                .find(|(device, _)| *device == planned.device)
+            {
+                Some((_, bytes)) => *bytes = bytes.saturating_add(planned.size),
+                None => devices.push((planned.device, planned.size)),
+            }
+        }
+        for (device, bytes) in devices {
+            check_free_memory(registry, device, bytes)?;
         }
         Ok(())
     }
@@ -220,7 +226,7 @@ fn check_free_memory(
     device: Device,
     bytes: usize,
 ) -> Result<()> {
-    let allocator = registry.try_get(device.device_type())?;
+    let allocator = registry.lookup(device.device_type())?;
     match allocator.memory_info(device.index())? {
         Some(MemoryInfo { free, total }) if free < bytes => {
             let mut report = OutOfMemory::new(device, DeviceLayout::new(bytes, 1)?);

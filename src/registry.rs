@@ -137,7 +137,7 @@ impl DeviceAllocatorRegistry {
     pub fn get(&self, device_type: DeviceType) -> Option<AllocatorHandle> {
         match self.registered(device_type) {
             Some(handle) => Some(handle.clone()),
-            None => Self::builtin(device_type).ok().cloned(),
+            None => builtin::open(device_type).ok().cloned(),
         }
     }
 
@@ -152,9 +152,15 @@ impl DeviceAllocatorRegistry {
     ///   again.
     #[inline]
     pub fn try_get(&self, device_type: DeviceType) -> Result<AllocatorHandle> {
+        self.lookup(device_type).cloned()
+    }
+
+    /// [`try_get`](Self::try_get) without a handle of one's own.
+    #[inline]
+    pub(crate) fn lookup(&self, device_type: DeviceType) -> Result<&AllocatorHandle> {
         match self.registered(device_type) {
-            Some(handle) => Ok(handle.clone()),
-            None => Self::builtin(device_type).cloned(),
+            Some(handle) => Ok(handle),
+            None => builtin::open(device_type),
         }
     }
 
@@ -171,12 +177,6 @@ impl DeviceAllocatorRegistry {
         // which is not freed while the registry is borrowed (invariant 1) and
         // only used by shared reference.
         unsafe { handle.as_ref() }
-    }
-
-    /// The built-in back end for `device_type`, opened now if need be.
-    #[cold]
-    pub(crate) fn builtin(device_type: DeviceType) -> Result<&'static AllocatorHandle> {
-        builtin::open(device_type)
     }
 
     /// The slot of a type.

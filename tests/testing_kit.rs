@@ -13,7 +13,7 @@ use device_memory::testing::{
     fail_each_call, fail_each_call_of, panic_each_call,
 };
 use device_memory::{
-    Device, DeviceAllocator, DeviceIndex, DeviceLayout, DevicePtr, DeviceType, Error,
+    Device, DeviceAllocator, DeviceIndex, DeviceLayout, DevicePtr, DeviceType, Error, ErrorKind,
     HostAllocator, MemoryInfo, Operation, Result,
 };
 
@@ -98,7 +98,7 @@ impl Raw<'_> {
 /// The violation inside an error, which is the only one the fake kept.
 fn misuse(fake: &FakeDevice, outcome: Result<()>) -> Misuse {
     let error = outcome.unwrap_err();
-    let Error::Backend { source, .. } = &error else {
+    let ErrorKind::Backend { source, .. } = error.kind() else {
         panic!("{error:?}");
     };
     let violation = source.downcast_ref::<Violation>().unwrap();
@@ -189,20 +189,19 @@ mod violations {
         assert_eq!(fake.contents(ptr, 3).unwrap(), [0xCD; 3]);
     }
 
+    fn is_invalid(outcome: &Result<()>) -> bool {
+        let kind = outcome.as_ref().map_err(Error::kind);
+        matches!(kind, Err(ErrorKind::InvalidDevice { count: 2, .. }))
+    }
+
     #[test]
     fn an_index_that_no_device_has_is_invalid_and_a_violation_where_it_is_unsafe() {
         let fake = FakeDevice::new(CUDA, 2);
         let ptr = fake.allocate(layout(64), 0).unwrap();
 
-        assert!(matches!(
-            fake.allocate(layout(64), 2),
-            Err(Error::InvalidDevice { count: 2, .. })
-        ));
+        assert!(is_invalid(&fake.allocate(layout(64), 2).map(drop)));
         assert!(fake.violations().is_empty());
-        assert!(matches!(
-            Raw(&fake).free(ptr, layout(64), 2),
-            Err(Error::InvalidDevice { count: 2, .. })
-        ));
+        assert!(is_invalid(&Raw(&fake).free(ptr, layout(64), 2)));
         assert!(matches!(
             fake.violations()[0].misuse,
             Misuse::InvalidIndex { index: 2, count: 2 }
@@ -319,6 +318,102 @@ mod violations {
 
         assert!(matches!(allocated, Misuse::Empty));
         assert!(matches!(written, Misuse::Empty));
+    }
+
+    #[test]
+    fn every_misuse_has_a_text_with_its_values() {
+        let (ptr, block, second) = (addr(0x40), addr(0x20), addr(0x80));
+        let nowhere = || Arc::new(std::backtrace::Backtrace::disabled());
+        let texts = [
+            (
+                Misuse::DoubleFree {
+                    ptr,
+                    allocated: 1,
+                    freed: 2,
+                    freed_at: nowhere(),
+                },
+                "double free of 0x40: allocated by call 1, freed by call 2",
+            ),
+            (
+                Misuse::UseAfterFree {
+                    ptr,
+                    allocated: 1,
+                    freed: 2,
+                    freed_at: nowhere(),
+                },
+                "use of 0x40 after free: allocated by call 1, freed by call 2",
+            ),
+            (
+                Misuse::Foreign { ptr },
+                "foreign pointer 0x40: in no block of this device",
+            ),
+            (
+                Misuse::NotTheStart { ptr, block },
+                "free of 0x40: inside the block at 0x20, not its start",
+            ),
+            (
+                Misuse::WrongDevice {
+                    ptr,
+                    expected: Device::new(CUDA, 1),
+                    index: 0,
+                },
+                "wrong device index 0: 0x40 is on cuda:1",
+            ),
+            (
+                Misuse::WrongLayout {
+                    ptr,
+                    expected: layout(8),
+                    found: layout(9),
+                },
+                "wrong layout of 0x40: allocated 8 bytes (align 64), freed as 9 bytes (align 64)",
+            ),
+            (
+                Misuse::OutOfBounds {
+                    ptr,
+                    size: 9,
+                    block,
+                    len: 40,
+                },
+                "9 bytes at 0x40 pass the end of the block at 0x20 of 40 bytes",
+            ),
+            (
+                Misuse::SpansBlocks {
+                    ptr,
+                    size: 99,
+                    first: block,
+                    second,
+                },
+                "99 bytes at 0x40 reach from the block at 0x20 into the block at 0x80",
+            ),
+            (
+                Misuse::HostAddress { addr: 0x40 },
+                "host address 0x40 where a device address is due",
+            ),
+            (
+                Misuse::DeviceAddress { addr: 0x40 },
+                "device address 0x40 where a host address is due",
+            ),
+            (
+                Misuse::NullHostPointer,
+                "null pointer where a host address is due",
+            ),
+            (
+                Misuse::Overlap {
+                    dst: ptr,
+                    src: block,
+                    size: 64,
+                },
+                "copy of 64 bytes from 0x20 to 0x40 overlaps itself",
+            ),
+            (
+                Misuse::InvalidIndex { index: 3, count: 2 },
+                "device index 3 of 2",
+            ),
+            (Misuse::Empty, "a call with no bytes"),
+        ];
+        for (misuse, text) in texts {
+            assert_eq!(misuse.to_string(), text);
+        }
     }
 
     #[test]
@@ -454,7 +549,7 @@ mod fake_device {
             (Some(40), Some(100))
         );
         assert_eq!(report.largest_free, Some(40));
-        let info = fake.memory_info(0).unwrap();
+        let info = fake.memory_info(0).unwrap().unwrap();
         assert_eq!(
             info,
             MemoryInfo {
@@ -464,7 +559,7 @@ mod fake_device {
         );
         assert!(fake.allocate(layout(40), 0).is_ok());
         Raw(&fake).free(ptr, layout(60), 0).unwrap();
-        assert_eq!(fake.memory_info(0).unwrap().free, 60);
+        assert_eq!(fake.memory_info(0).unwrap().unwrap().free, 60);
     }
 
     #[test]
@@ -472,7 +567,7 @@ mod fake_device {
         let fake = FakeDevice::new(CUDA, 1);
         let most = DeviceLayout::new(isize::MAX.unsigned_abs(), 1).unwrap();
 
-        assert!(fake.memory_info(0).unwrap_err().is_not_supported());
+        assert_eq!(fake.memory_info(0).unwrap(), None);
         assert!(fake.allocate(most, 0).unwrap_err().is_out_of_memory());
         assert!(fake.allocate(layout(1 << 30), 0).is_ok());
     }
@@ -596,7 +691,10 @@ mod fake_device {
             raw.free(ptr, layout(64), 0),
         ] {
             assert!(
-                matches!(outcome, Err(Error::ShutDown { .. })),
+                matches!(
+                    outcome.as_ref().unwrap_err().kind(),
+                    ErrorKind::ShutDown { .. }
+                ),
                 "{outcome:?}"
             );
         }
@@ -657,6 +755,41 @@ mod processes {
     }
 
     #[test]
+    #[ignore = "fails; run by the test below"]
+    fn child_that_frees_twice() {
+        let fake = FakeDevice::new(CUDA, 1);
+        let ptr = fake.allocate(layout(64), 0).unwrap();
+        Raw(&fake).free(ptr, layout(64), 0).unwrap();
+        let _ = Raw(&fake).free(ptr, layout(64), 0);
+
+        fake.assert_clean();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
+    fn a_double_free_comes_with_both_places_where_backtraces_are_enabled() {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes::child_that_frees_twice"])
+            .args(["--ignored", "--test-threads=1", "--nocapture"])
+            .env("RUST_BACKTRACE", "1")
+            .output()
+            .unwrap();
+
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert!(text.contains("double free"), "{text}");
+        assert!(text.contains("called at:\n"), "{text}");
+        assert!(text.contains("first freed at:\n"), "{text}");
+        assert!(
+            text.matches("child_that_frees_twice").count() >= 2,
+            "{text}"
+        );
+    }
+
+    fn is_forked(error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::ForkedProcess { .. })
+    }
+
+    #[test]
     #[ignore = "forks; run alone in a process by the test below"]
     #[expect(unsafe_code, reason = "forks")]
     fn child_that_forks() {
@@ -675,7 +808,7 @@ mod processes {
                 raw.free(ptr, layout(64), 0),
             ]
             .iter()
-            .all(|outcome| matches!(outcome, Err(Error::ForkedProcess { .. })));
+            .all(|outcome| outcome.as_ref().is_err_and(is_forked));
             let recorded = fake.calls().len() == 5 && fake.live_blocks() == 1;
             let code = if refused && recorded { 0 } else { 1 };
             // SAFETY: ends the child at once.
@@ -751,12 +884,12 @@ mod fault_injector {
             let error = call(&allocator, operation, ptr).unwrap_err();
 
             assert!(fake.calls().is_empty());
-            match &error {
-                Error::OutOfMemory(report) => {
+            match error.kind() {
+                ErrorKind::OutOfMemory(report) => {
                     assert_eq!(operation, Operation::Allocate);
                     assert_eq!((report.requested, report.align), (64, 64));
                 }
-                Error::Backend { source, .. } => {
+                ErrorKind::Backend { source, .. } => {
                     let fault = source.downcast_ref::<InjectedFault>().unwrap();
                     assert_eq!((fault.operation, fault.call), (operation, 2));
                 }
@@ -863,11 +996,13 @@ mod exhaustion {
         });
 
         // Round 2 uses `one` after it is freed, before round 3 leaks.
-        let Err(ExhaustionError::Misused {
-            round: 2,
-            violation,
-        }) = found
-        else {
+        let found = found.unwrap_err();
+        let text = found.to_string();
+        assert!(
+            text.starts_with("misuse in round 2: call 3, fill on cuda:0: use of"),
+            "{text}"
+        );
+        let ExhaustionError::Misused { violation, .. } = found else {
             panic!("{found:?}");
         };
         assert!(matches!(violation.misuse, Misuse::UseAfterFree { .. }));
@@ -894,10 +1029,10 @@ mod exhaustion {
 
         let found = fail_each_call(&fake, |allocator| allocator.allocate(layout(64), 0));
 
-        assert!(matches!(
-            found,
-            Err(ExhaustionError::LeakedWithoutFault { blocks: 1 })
-        ));
+        assert_eq!(
+            found.unwrap_err().to_string(),
+            "1 block(s) leaked though no call failed"
+        );
     }
 
     #[test]
@@ -936,10 +1071,10 @@ mod exhaustion {
             failed.unwrap_err().to_string(),
             "round 1 failed though no call did: no"
         );
-        assert!(matches!(
-            endless,
-            Err(ExhaustionError::Unfinished { rounds: MAX_ROUNDS })
-        ));
+        assert_eq!(
+            endless.unwrap_err().to_string(),
+            format!("still making more calls after {MAX_ROUNDS} rounds")
+        );
     }
 
     #[test]
@@ -1090,9 +1225,14 @@ mod conformance_suite {
         FreeAboveTotal,
         FreedMemoryIsLost,
         LargeAlignmentsAreRefused,
+        PanicsOnOtherThreads,
     }
 
-    const ALL: [(Fault, Promise); 24] = [
+    const ALL: [(Fault, Promise); 25] = [
+        (
+            Fault::PanicsOnOtherThreads,
+            Promise::Method(Operation::Allocate),
+        ),
         (Fault::TypeChanges, Promise::Type),
         (Fault::CountFalls, Promise::Type),
         (Fault::AccessChanges, Promise::HostAccess),
@@ -1293,19 +1433,23 @@ mod conformance_suite {
                 _ => index,
             };
             self.fake.check_index(index)?;
+            if self.fault == Fault::PanicsOnOtherThreads {
+                assert_eq!(thread::current().id(), self.home);
+            }
             let huge = layout.size() > 1 << 30;
             match self.fault {
                 Fault::GivesWhatNoDeviceHas if huge => return Ok(addr(1 << 13)),
                 Fault::RefusesForTheWrongReason if huge => {
                     let device = Device::new(CUDA, index);
-                    return Err(Error::NotHostAccessible { device });
+                    return Err(ErrorKind::NotHostAccessible { device }.into());
                 }
                 Fault::RefusalTakesMemory if huge => self.state().lost += 64,
                 Fault::LargeAlignmentsAreRefused if layout.align() > 4096 => {
-                    return Err(Error::NotSupported {
+                    return Err(ErrorKind::NotSupported {
                         device: Device::new(CUDA, index),
                         operation: Operation::Allocate,
-                    });
+                    }
+                    .into());
                 }
                 _ => {}
             }
@@ -1423,13 +1567,15 @@ mod conformance_suite {
             }
         }
 
-        fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
-            let mut info = self.fake.memory_info(index)?;
+        fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
+            let Some(mut info) = self.fake.memory_info(index)? else {
+                return Ok(None);
+            };
             info.free -= self.state().lost;
             if self.fault == Fault::FreeAboveTotal {
                 info.free = info.total + 1;
             }
-            Ok(info)
+            Ok(Some(info))
         }
 
         fn synchronize(&self, index: DeviceIndex) -> Result<()> {

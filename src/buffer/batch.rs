@@ -2,9 +2,11 @@
 //!
 //! Rank 5. Part of `buffer`.
 
+use smallvec::SmallVec;
+
 use crate::buffer::DeviceMemoryBuffer;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::DeviceLayout;
 use crate::registry::DeviceAllocatorRegistry;
 
@@ -40,7 +42,7 @@ impl DeviceMemoryBuffer {
         registry: &DeviceAllocatorRegistry,
         requests: &[(DeviceLayout, Device)],
     ) -> Result<Vec<Self>> {
-        let mut buffers = BufferStack::with_capacity(requests.len())?;
+        let mut buffers = BufferStack::with_capacity(requests.len());
         for (index, &(layout, device)) in requests.iter().enumerate() {
             match Self::create_in(registry, layout, device) {
                 Ok(buffer) => buffers.push(buffer),
@@ -53,19 +55,12 @@ impl DeviceMemoryBuffer {
 
 /// Buffers that are freed in the reverse of the order they were made in.
 #[derive(Debug, Default)]
-pub(crate) struct BufferStack(Vec<DeviceMemoryBuffer>);
+pub(crate) struct BufferStack(SmallVec<[DeviceMemoryBuffer; 4]>);
 
 impl BufferStack {
     /// No buffers, with room on the host for `capacity` owners.
-    pub(crate) fn with_capacity(capacity: usize) -> Result<Self> {
-        let mut buffers = Vec::new();
-        match buffers.try_reserve_exact(capacity) {
-            Ok(()) => Ok(Self(buffers)),
-            Err(_) => {
-                let bytes = size_of::<DeviceMemoryBuffer>().saturating_mul(capacity);
-                Err(Error::host_out_of_memory(bytes))
-            }
-        }
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self(SmallVec::with_capacity(capacity))
     }
 
     /// Adds a buffer, to be freed before all that are there.
@@ -85,7 +80,7 @@ impl BufferStack {
     }
 
     fn into_vec(mut self) -> Vec<DeviceMemoryBuffer> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.0).into_vec()
     }
 }
 

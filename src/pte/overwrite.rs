@@ -335,13 +335,14 @@ impl<'m, 'a> Walk<'m, 'a> {
             return Some(1);
         }
         let items = tensor_list(self.method.values, value)?;
+        let listed = tensor_list(self.method.values, args.get(before)?);
+        if listed.is_some_and(|listed| listed.eq(items.clone())) {
+            return Some(1);
+        }
         let count = items.len();
         let start = last.checked_sub(count)?;
-        args.iter()
-            .skip(start)
-            .take(count)
-            .eq(items)
-            .then_some(count)
+        let listed = args.iter().skip(start).take(count);
+        listed.eq(items).then_some(count)
     }
 
     fn delegate(&mut self, args: Ints<'a>, step: Step) -> Fallible<()> {

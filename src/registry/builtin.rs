@@ -31,6 +31,7 @@ impl Builtin {
 }
 
 /// The back end of the crate's own for `device_type`.
+#[cold]
 pub(super) fn open(device_type: DeviceType) -> Result<&'static AllocatorHandle> {
     static HOST: Builtin = Builtin::new(|| Ok(AllocatorHandle::from(&HostAllocator)));
     match device_type {

@@ -122,7 +122,8 @@ impl<'a> Conformance<'a> {
 
     /// The size of the largest block: 2 MiB unless said otherwise, at least 8 KiB.
     ///
-    /// A device needs room for three of these and about 1 MiB more.
+    /// A device needs room for three of these and 1 MiB, and if it pads for
+    /// alignment, for four of the largest one.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.options.max_size = bytes.max(1 << 13);
@@ -137,7 +138,7 @@ impl<'a> Conformance<'a> {
     }
 
     /// Accepts that alignments above `bytes` are refused as
-    /// [`NotSupported`](crate::Error::NotSupported).
+    /// [`NotSupported`](crate::ErrorKind::NotSupported).
     #[must_use]
     pub fn may_refuse_alignments_above(mut self, bytes: usize) -> Self {
         self.options.refusable_align = Some(bytes);
@@ -153,7 +154,7 @@ impl<'a> Conformance<'a> {
     }
 
     /// Accepts that free memory is not what it was before, because others use
-    /// the devices as well.
+    /// the devices as well or the driver keeps some.
     #[must_use]
     pub fn shared_devices(mut self, shared: bool) -> Self {
         self.options.shared = shared;

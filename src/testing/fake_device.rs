@@ -43,7 +43,7 @@ use state::Shared;
 /// Clones are handles of one fake: a test keeps one and gives another away.
 /// It may be used from any thread; calls are done one at a time. In a forked
 /// child all calls are recorded and return
-/// [`ForkedProcess`](crate::Error::ForkedProcess).
+/// [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
 ///
 /// The record grows with every call until [`clear_calls`](Self::clear_calls).
 /// With backtraces enabled (`RUST_BACKTRACE`) each free captures one.
@@ -215,7 +215,7 @@ impl FakeDevice {
         self.shared.lock().violations.clear();
     }
 
-    /// Makes every later call return [`ShutDown`](crate::Error::ShutDown), as a
+    /// Makes every later call return [`ShutDown`](crate::ErrorKind::ShutDown), as a
     /// driver does at the exit of a process. A block that is given back is gone
     /// all the same.
     pub fn shut_down(&self) {

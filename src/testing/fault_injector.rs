@@ -22,7 +22,7 @@ use faults::Outcome;
 /// An allocator that passes calls on to another, and fails those it is told to.
 ///
 /// An `allocate` that fails is out of memory; any other call returns a
-/// [`Backend`](Error::Backend) error whose source is an [`InjectedFault`].
+/// [`Backend`](crate::ErrorKind::Backend) error whose source is an [`InjectedFault`].
 ///
 /// The orders are kept in [`Faults`], which all clones share. A test takes them
 /// with [`faults`](Self::faults) before it gives the allocator away.
@@ -213,7 +213,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for FaultInjector<A> {
         self.inner.is_host_accessible()
     }
 
-    fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
         self.pass(Operation::MemoryInfo, index)?;
         self.inner.memory_info(index)
     }

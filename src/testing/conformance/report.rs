@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::device::Device;
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Operation};
 
 /// What was done by a run in which every promise was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,13 @@ pub enum Promise {
     Failure,
     /// What the documentation of a method says that it does.
     Method(Operation),
+}
+
+impl Failure {
+    /// What the allocator returned, if it was an error.
+    pub(super) fn kind(&self) -> Option<&ErrorKind> {
+        self.error.as_ref().map(Error::kind)
+    }
 }
 
 impl Promise {

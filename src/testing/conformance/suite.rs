@@ -9,7 +9,7 @@ use super::block::Block;
 use super::report::{Failure, Promise, Report};
 use crate::allocator::{DeviceAllocator, MemoryInfo};
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Operation};
 use crate::layout::DeviceLayout;
 
 /// One run: the allocator, the options, and what it answered at the start.
@@ -109,10 +109,9 @@ impl<'a> Suite<'a> {
             .refusable_align
             .is_some_and(|limit| align > limit);
         match self.block(size, align, index) {
-            Err(Failure {
-                error: Some(Error::NotSupported { .. }),
-                ..
-            }) if refusable => {
+            Err(failure)
+                if refusable && matches!(failure.kind(), Some(ErrorKind::NotSupported { .. })) =>
+            {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 Ok(None)
             }
@@ -143,15 +142,15 @@ impl<'a> Suite<'a> {
     /// Free and total memory, or `None` where the device does not tell.
     pub(super) fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>, Failure> {
         match self.allocator.memory_info(index) {
-            Ok(info) if info.free > info.total => {
+            Ok(Some(info)) if info.free > info.total => {
                 let what = format!("{} bytes free of {}", info.free, info.total);
                 Err(self.failure(Promise::Method(Operation::MemoryInfo), index, what))
             }
             Ok(info) => {
-                self.tells_memory.store(true, Ordering::Relaxed);
-                Ok(Some(info))
+                self.tells_memory
+                    .fetch_or(info.is_some(), Ordering::Relaxed);
+                Ok(info)
             }
-            Err(Error::NotSupported { .. }) => Ok(None),
             Err(error) => Err(self.failed(Operation::MemoryInfo, index, "valid index", error)),
         }
     }

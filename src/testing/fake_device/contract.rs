@@ -163,15 +163,12 @@ unsafe impl DeviceAllocator for FakeDevice {
         })
     }
 
-    fn memory_info(&self, index: DeviceIndex) -> Result<MemoryInfo> {
-        let device = self.shared.device(index);
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
         let call = Call::new(Operation::MemoryInfo, index);
         self.shared.perform(call, |state, config, _| {
-            let index = config.check_index(index)?;
-            state.check_up(config, device.index())?;
-            let info = state.memory_info(config, index)?;
-            let operation = Operation::MemoryInfo;
-            Ok(info.ok_or(Error::NotSupported { device, operation })?)
+            let device = config.check_index(index)?;
+            state.check_up(config, index)?;
+            Ok(state.memory_info(config, device)?)
         })
     }
 

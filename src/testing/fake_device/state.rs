@@ -18,7 +18,7 @@ use super::violations::{Misuse, Violation};
 use crate::address::DevicePtr;
 use crate::allocator::MemoryInfo;
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{Error, OutOfMemory, Result};
+use crate::error::{Error, ErrorKind, OutOfMemory, Result};
 use crate::layout::DeviceLayout;
 use crate::process::ProcessGeneration;
 
@@ -116,7 +116,7 @@ impl Shared {
             if let Some(mut state) = self.state.try_lock() {
                 state.record(call);
             }
-            return Err(Error::ForkedProcess { device });
+            return Err(ErrorKind::ForkedProcess { device }.into());
         }
         let mut state = self.lock();
         call.sequence = state.sequence.saturating_add(1);
@@ -128,7 +128,7 @@ impl Shared {
             Refusal::Misuse(misuse) => {
                 let error = match *misuse {
                     Misuse::InvalidIndex { count, .. } => {
-                        Some(Error::InvalidDevice { device, count })
+                        Some(ErrorKind::InvalidDevice { device, count }.into())
                     }
                     _ => None,
                 };
@@ -154,7 +154,7 @@ impl Config {
         if usize::from(index) < count {
             Ok(usize::from(index))
         } else {
-            Err(Error::InvalidDevice { device, count })
+            Err(ErrorKind::InvalidDevice { device, count }.into())
         }
     }
 }
@@ -187,7 +187,7 @@ impl State {
     pub(super) fn check_up(&self, config: &Config, index: DeviceIndex) -> Result<(), Error> {
         if self.shut_down {
             let device = Device::new(config.device_type, index);
-            return Err(Error::ShutDown { device });
+            return Err(ErrorKind::ShutDown { device }.into());
         }
         Ok(())
     }

@@ -1,0 +1,14 @@
+//! The reader of ExecuTorch programs, on real, malformed and mutated files.
+
+#![cfg(feature = "pte")]
+
+#[path = "pte/bad.rs"]
+mod bad;
+#[path = "pte/expect.rs"]
+mod expect;
+#[path = "pte/mutate.rs"]
+mod mutate;
+#[path = "pte/overwrite.rs"]
+mod overwrite;
+#[path = "pte/support.rs"]
+mod support;
