@@ -16,6 +16,8 @@
 )]
 
 pub mod backend;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 mod address;
 mod allocator;

@@ -36,7 +36,7 @@ impl PlannedBuffer {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](ErrorKind::Layout): no allocation can have this size and alignment.
+    /// - [`Layout`](crate::ErrorKind::Layout): no allocation can have this size and alignment.
     pub fn layout(&self) -> Result<DeviceLayout> {
         Ok(DeviceLayout::new(self.size, self.align)?)
     }
@@ -132,7 +132,7 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// The first of these, as [`AtIndex`](ErrorKind::AtIndex) with the placement:
+    /// The first of these, as [`AtIndex`](crate::ErrorKind::AtIndex) with the placement:
     ///
     /// - [`PlacementOverflow`](PlacementError::Overflow): offset and size pass the address range.
     /// - [`UnknownMemoryId`](PlacementError::UnknownMemoryId): there is no such buffer.
@@ -165,7 +165,7 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](ErrorKind::Layout): the sum of a device passes what can be addressed.
+    /// - [`Layout`](crate::ErrorKind::Layout): the sum of a device passes what can be addressed.
     pub fn requirements(&self) -> Result<Vec<(Device, usize)>> {
         let mut sums: Vec<(Device, usize)> = Vec::new();
         for buffer in &self.buffers {

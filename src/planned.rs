@@ -2,7 +2,7 @@
 //!
 //! Rank 7. Imports `hierarchical`, `buffer`, `registry`, `plan` and the words.
 
-use smallvec::SmallVec;
+use std::borrow::Cow;
 
 use crate::allocator::MemoryInfo;
 use crate::buffer::{BufferStack, DeviceMemoryBuffer};
@@ -39,24 +39,13 @@ use crate::span::DeviceSpanMut;
 /// ```
 #[derive(Debug)]
 pub struct PlannedMemory {
+    /// Those of the first plan, by memory id, then what later plans add.
     buffers: BufferStack,
+    first: usize,
     /// # Invariants
     ///
-    /// 0. No two parts of one plan name the same buffer.
-    /// 1. They are in the order of the plans, and of the memory ids in each.
-    parts: SmallVec<[Part; 4]>,
-    plan_count: usize,
-}
-
-/// What one memory id of a plan has of the buffers.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    /// The position of the plan.
-    plan: usize,
-    /// The position of the buffer.
-    buffer: usize,
-    /// The bytes that are the plan's, from the first.
-    size: usize,
+    /// 0. For each later plan, the buffers of its memory ids; no two are the same.
+    later: Vec<Vec<usize>>,
 }
 
 impl PlannedMemory {
@@ -87,30 +76,24 @@ impl PlannedMemory {
         plans: &[&MemoryPlan],
         registry: &DeviceAllocatorRegistry,
     ) -> Result<Self> {
-        let mut needed = Needed(SmallVec::new());
-        let mut parts = SmallVec::new();
-        for (position, plan) in plans.iter().enumerate() {
-            let before = needed.0.len();
-            for (id, &planned) in plan.buffers().iter().enumerate() {
-                parts.push(Part {
-                    plan: position,
-                    buffer: needed.share(before, id, planned),
-                    size: planned.size,
-                });
-            }
-        }
-        needed.check(registry)?;
-        let mut buffers = BufferStack::with_capacity(needed.0.len());
-        for (index, (_, planned)) in needed.0.iter().enumerate() {
-            match DeviceMemoryBuffer::create_in(registry, planned.layout()?, planned.device) {
+        let (first, others) = match plans.split_first() {
+            Some((first, others)) => (first.buffers(), others),
+            None => (&[][..], &[][..]),
+        };
+        let (needed, later) = share(first, others);
+        check(&needed, registry)?;
+        let mut buffers = BufferStack::with_capacity(needed.len());
+        for (index, planned) in needed.iter().enumerate() {
+            let layout = planned.layout()?;
+            match DeviceMemoryBuffer::create_in(registry, layout, planned.device) {
                 Ok(buffer) => buffers.push(buffer),
                 Err(error) => return Err(error.at("planned buffer", index)),
             }
         }
         Ok(Self {
             buffers,
-            parts,
-            plan_count: plans.len(),
+            first: first.len(),
+            later,
         })
     }
 
@@ -130,25 +113,27 @@ impl PlannedMemory {
     /// - [`CountMismatch`](ErrorKind::CountMismatch): there are not so many plans.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn view_of(&mut self, index: usize) -> Result<HierarchicalAllocator<'_>> {
-        if index >= self.plan_count {
+        let Some(later) = index.checked_sub(1) else {
+            let first = self.buffers.as_slice_mut().iter_mut().take(self.first);
+            let spans = first.map(DeviceMemoryBuffer::as_span_mut).collect();
+            return Ok(HierarchicalAllocator::from_planned(spans));
+        };
+        let Some(plan) = self.later.get(later) else {
             return Err(ErrorKind::CountMismatch {
                 what: "plans",
                 expected: index.saturating_add(1),
-                found: self.plan_count,
+                found: self.later.len().saturating_add(1),
             }
             .into());
-        }
+        };
         let buffers = self.buffers.as_slice();
-        let mut spans = Vec::with_capacity(buffers.len());
-        for part in self.parts.iter().filter(|part| part.plan == index) {
-            if let Some(buffer) = buffers.get(part.buffer) {
-                let span = buffer.as_span().truncated(part.size);
-                // SAFETY: `self` is borrowed exclusively as long as the views
-                // live, and each is of another buffer (invariant 0).
-                spans.push(unsafe { DeviceSpanMut::from_shared(span) });
-            }
-        }
-        Ok(HierarchicalAllocator::from_planned(spans))
+        let spans = plan.iter().filter_map(|&position| {
+            let span = buffers.get(position)?.as_span();
+            // SAFETY: `self` is borrowed exclusively as long as the views live,
+            // and each is of another buffer (invariant 0).
+            Some(unsafe { DeviceSpanMut::from_shared(span) })
+        });
+        Ok(HierarchicalAllocator::from_planned(spans.collect()))
     }
 
     /// The buffers themselves; for a single plan, by memory id.
@@ -178,46 +163,56 @@ impl PlannedMemory {
     }
 }
 
-/// The buffers that a set of plans needs, with the memory id that each is for.
-struct Needed(SmallVec<[(usize, PlannedBuffer); 4]>);
-
-impl Needed {
-    /// The position of the buffer for memory id `id` of a plan. It is one of those
-    /// `before` the plan, made larger as `planned` requires, or a new one.
-    fn share(&mut self, before: usize, id: usize, planned: PlannedBuffer) -> usize {
-        let earlier = self.0.iter_mut().take(before).enumerate();
-        for (position, (other, shared)) in earlier {
-            if *other == id && shared.device == planned.device {
+/// The buffers that plans need together, and which of them each later plan has.
+///
+/// They are those of the first plan, made larger where a later one needs that,
+/// and what later plans have on other devices or beyond its memory ids.
+fn share<'a>(
+    first: &'a [PlannedBuffer],
+    others: &[&MemoryPlan],
+) -> (Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>) {
+    let mut needed = Cow::Borrowed(first);
+    let mut added: Vec<usize> = Vec::new();
+    let mut later = Vec::with_capacity(others.len());
+    for plan in others {
+        let needed = needed.to_mut();
+        let ids = plan.buffers().iter().enumerate();
+        let positions = ids.map(|(id, planned)| {
+            let ids_of_needed = (0..first.len()).chain(added.iter().copied());
+            let shared = ids_of_needed
+                .zip(needed.iter_mut())
+                .enumerate()
+                .find(|(_, (other, shared))| *other == id && shared.device == planned.device);
+            if let Some((position, (_, shared))) = shared {
                 shared.size = shared.size.max(planned.size);
                 shared.align = shared.align.max(planned.align);
                 return position;
             }
-        }
-        self.0.push((id, planned));
-        self.0.len().saturating_sub(1)
+            added.push(id);
+            needed.push(*planned);
+            needed.len().saturating_sub(1)
+        });
+        later.push(positions.collect());
     }
+    (needed, later)
+}
 
-    /// Checks that all can be asked for, and what each device needs against what
-    /// it has free, where it can tell.
-    fn check(&self, registry: &DeviceAllocatorRegistry) -> Result<()> {
-        let mut devices: SmallVec<[(Device, usize); 4]> = SmallVec::new();
-        for (position, (_, planned)) in self.0.iter().enumerate() {
-            if let Err(error) = planned.layout() {
-                return Err(error.at("planned buffer", position));
-            }
-            match devices
-                .iter_mut()
-                .find(|(device, _)| *device == planned.device)
-            {
-                Some((_, bytes)) => *bytes = bytes.saturating_add(planned.size),
-                None => devices.push((planned.device, planned.size)),
-            }
+/// Checks that all can be asked for, and what each device needs against what it
+/// has free, where it can tell.
+fn check(needed: &[PlannedBuffer], registry: &DeviceAllocatorRegistry) -> Result<()> {
+    for (position, planned) in needed.iter().enumerate() {
+        if let Err(error) = planned.layout() {
+            return Err(error.at("planned buffer", position));
         }
-        for (device, bytes) in devices {
-            check_free_memory(registry, device, bytes)?;
+        let on_device = |other: &&PlannedBuffer| other.device == planned.device;
+        if needed.iter().take(position).any(|other| on_device(&other)) {
+            continue;
         }
-        Ok(())
+        let sizes = needed.iter().filter(on_device).map(|other| other.size);
+        let bytes = sizes.fold(0_usize, usize::saturating_add);
+        check_free_memory(registry, planned.device, bytes)?;
     }
+    Ok(())
 }
 
 /// Checks that `device` has `bytes` free, if it can tell.

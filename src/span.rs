@@ -259,13 +259,6 @@ impl<'a> DeviceSpan<'a> {
             .map(|region| DeviceSpan { region })
     }
 
-    /// A view of the first `size` bytes, or of all if there are fewer.
-    #[inline]
-    pub(crate) fn truncated(mut self, size: usize) -> Self {
-        self.region.len = self.region.len.min(size);
-        self
-    }
-
     /// The views before and from `offset` on.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 #![cfg(feature = "testing")]
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
@@ -949,9 +950,7 @@ mod fault_injector {
         let (fake, allocator, ptr) = fixture();
         allocator.panic_on(Operation::Fill, 1);
 
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            call(&allocator, Operation::Fill, ptr)
-        }));
+        let caught = catch_unwind(AssertUnwindSafe(|| call(&allocator, Operation::Fill, ptr)));
 
         let message = *caught.unwrap_err().downcast::<String>().unwrap();
         assert_eq!(message, "injected fault in call 2: fill");
@@ -1077,19 +1076,51 @@ mod exhaustion {
         );
     }
 
+    /// Does two things and does not catch what they do.
+    fn heedless(allocator: &Arc<FaultInjector<FakeDevice>>) -> Result<()> {
+        allocator.synchronize(0)?;
+        allocator.trim(0).map(drop)
+    }
+
     #[test]
     fn calls_that_panic_are_run_through_as_well() {
         let fake = FakeDevice::new(CUDA, 1);
 
-        let found = panic_each_call(&fake, |allocator| -> Result<(), String> {
-            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                allocator.synchronize(0).unwrap();
-                allocator.trim(0).unwrap();
-            }));
+        let let_through = panic_each_call(&fake, heedless).unwrap();
+        let caught = panic_each_call(&fake, |allocator| {
+            let caught = catch_unwind(AssertUnwindSafe(|| heedless(allocator)));
             caught.map_err(|_| "panicked".to_owned())
-        });
+        })
+        .unwrap();
 
-        assert_eq!(found.unwrap().calls, 2);
+        assert_eq!((let_through.calls, let_through.unwound), (2, 2));
+        assert_eq!((caught.calls, caught.unwound), (2, 0));
+    }
+
+    #[test]
+    fn a_leak_of_code_that_unwinds_is_found() {
+        let fake = FakeDevice::new(CUDA, 1);
+
+        let found = panic_each_call(&fake, careful).unwrap_err();
+
+        assert_eq!(
+            found.to_string(),
+            "1 block(s) leaked after injected fault in call 2: fill"
+        );
+    }
+
+    #[test]
+    fn a_panic_of_the_round_itself_goes_on() {
+        let fake = FakeDevice::new(CUDA, 1);
+
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            panic_each_call(&fake, |_| -> Result<()> { panic!("of its own") })
+        }));
+
+        assert_eq!(
+            *caught.unwrap_err().downcast::<&str>().unwrap(),
+            "of its own"
+        );
     }
 }
 
@@ -1114,23 +1145,26 @@ mod conformance_suite {
 
     #[test]
     fn fakes_keep_their_promises_with_every_option() {
-        for devices in [1, 2, 8] {
-            for delayed in [false, true] {
-                for reuse in [false, true] {
-                    let fake = FakeDevice::builder(DeviceType::Custom(1))
-                        .devices(devices)
-                        .capacity(1 << 20)
-                        .delayed_copies(delayed)
-                        .reuse_addresses(reuse)
-                        .build();
+        let options = [
+            (1, false, false),
+            (1, true, false),
+            (1, false, true),
+            (2, true, true),
+            (8, false, false),
+        ];
+        for (devices, delayed, reuse) in options {
+            let fake = FakeDevice::builder(DeviceType::Custom(1))
+                .devices(devices)
+                .capacity(1 << 20)
+                .delayed_copies(delayed)
+                .reuse_addresses(reuse)
+                .build();
 
-                    let report = short(&fake).run().unwrap();
+            let report = short(&fake).run().unwrap();
 
-                    assert_eq!(report.devices.len(), devices);
-                    assert!(report.memory_info);
-                    fake.assert_clean();
-                }
-            }
+            assert_eq!(report.devices.len(), devices);
+            assert!(report.memory_info);
+            fake.assert_clean();
         }
     }
 

@@ -2,8 +2,6 @@
 //!
 //! Rank 5. Part of `buffer`.
 
-use smallvec::SmallVec;
-
 use crate::buffer::DeviceMemoryBuffer;
 use crate::device::Device;
 use crate::error::Result;
@@ -55,12 +53,12 @@ impl DeviceMemoryBuffer {
 
 /// Buffers that are freed in the reverse of the order they were made in.
 #[derive(Debug, Default)]
-pub(crate) struct BufferStack(SmallVec<[DeviceMemoryBuffer; 4]>);
+pub(crate) struct BufferStack(Vec<DeviceMemoryBuffer>);
 
 impl BufferStack {
     /// No buffers, with room on the host for `capacity` owners.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self(SmallVec::with_capacity(capacity))
+        Self(Vec::with_capacity(capacity))
     }
 
     /// Adds a buffer, to be freed before all that are there.
@@ -80,7 +78,7 @@ impl BufferStack {
     }
 
     fn into_vec(mut self) -> Vec<DeviceMemoryBuffer> {
-        std::mem::take(&mut self.0).into_vec()
+        std::mem::take(&mut self.0)
     }
 }
 

@@ -6,6 +6,7 @@
 //! first call, then the second, and so on until nothing fails walks them all.
 
 use std::error::Error as StdError;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use super::fake_device::{FakeDevice, Violation};
@@ -22,6 +23,9 @@ pub const MAX_ROUNDS: u64 = 4096;
 pub struct Exhaustion {
     /// How many calls the code makes when none fails; as many rounds were failed.
     pub calls: u64,
+    /// In how many rounds an injected panic came through the code, which is 0 for
+    /// code that catches them.
+    pub unwound: u64,
 }
 
 /// What [`fail_each_call`] found.
@@ -118,7 +122,9 @@ where
 
 /// The same with calls that panic instead of failing.
 ///
-/// A `round` that lets such a panic through ends the test with it.
+/// A panic that comes through `round` is caught, counted, and held to the same
+/// as a failure: what unwinds leaks nothing either. A panic of a round in which
+/// no call did is not caught.
 ///
 /// # Errors
 ///
@@ -196,6 +202,7 @@ where
 {
     let allocator = Arc::new(FaultInjector::new(allocator));
     let faults = allocator.faults();
+    let mut unwound: u64 = 0;
     for number in 1..=MAX_ROUNDS {
         let before = outstanding();
         faults.restart();
@@ -205,7 +212,19 @@ where
             faults.fail_nth_call(number);
         }
         // What the round returns may own blocks: it is dropped in the round.
-        let error = round(&allocator).map(drop).err();
+        let mut run = || round(&allocator).map(drop).err();
+        let error = if panics {
+            match panic::catch_unwind(AssertUnwindSafe(run)) {
+                Ok(error) => error,
+                Err(payload) if faults.fired().is_empty() => panic::resume_unwind(payload),
+                Err(_) => {
+                    unwound = unwound.saturating_add(1);
+                    None
+                }
+            }
+        } else {
+            run()
+        };
         let failure = match faults.fired().is_empty() {
             true => error.map(Into::into),
             false => {
@@ -239,6 +258,7 @@ where
         if fault.is_none() {
             return Ok(Exhaustion {
                 calls: number.saturating_sub(1),
+                unwound,
             });
         }
     }
