@@ -6,6 +6,7 @@
 //! what an implementation promises is numbered under [`DeviceAllocator`]. The
 //! trait is stream-free: a handle bound to a stream is an allocator of its own.
 
+mod guard;
 mod handle;
 mod staging;
 
@@ -16,8 +17,9 @@ use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
+pub(crate) use guard::guarded;
 pub use handle::AllocatorHandle;
-pub(crate) use staging::copy_through_host;
+pub(crate) use staging::{copy_through_host, host_bytes};
 
 /// The memory of one device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

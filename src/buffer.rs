@@ -11,11 +11,10 @@ mod raw;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::address::DevicePtr;
-use crate::allocator::{AllocatorHandle, DeviceAllocator};
+use crate::allocator::{AllocatorHandle, DeviceAllocator, guarded};
 use crate::backend::host::HostAllocator;
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{AllocatorFault, Error, ErrorKind, Operation, Result};
@@ -248,12 +247,14 @@ impl DeviceMemoryBuffer {
     }
 
     /// The one place that allocates.
-    #[inline]
+    #[inline(always)]
     fn allocate(allocator: &AllocatorHandle, layout: DeviceLayout, device: Device) -> Result<Self> {
         let ptr = if layout.is_empty() {
-            dangling(&**allocator, layout, device.index())?
+            dangling(&**allocator, layout, device)?
         } else {
-            (**allocator).allocate(layout, device.index())?
+            guarded(device, Operation::Allocate, || {
+                (**allocator).allocate(layout, device.index())
+            })?
         };
         let fits = ptr.addr().checked_add(layout.size()).is_some();
         let aligned = ptr.addr().trailing_zeros() >= u32::from(layout.align_log2());
@@ -439,33 +440,17 @@ impl DeviceMemoryBuffer {
             return;
         }
         let allocator = self.allocator();
-        let freed = catch_unwind(AssertUnwindSafe(|| {
+        let freed = guarded(self.device, Operation::Deallocate, || {
             // SAFETY: `ptr` came from this allocator with this layout and index
             // (invariant 1) and was not given back (invariant 2). The caller
             // promises that nothing uses it any more.
             unsafe { allocator.deallocate(self.ptr, self.layout(), self.device.index()) }
-        }));
-        match freed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                if let Some(error) = unless_shut_down(error) {
-                    failed(error);
-                }
-            }
-            Err(payload) => {
-                // Dropping the payload could panic again.
-                std::mem::forget(payload);
-                failed(self.panicked());
-            }
+        });
+        if let Err(error) = freed
+            && let Some(error) = unless_shut_down(error)
+        {
+            failed(error);
         }
-    }
-
-    #[cold]
-    fn panicked(&self) -> Error {
-        Error::from(ErrorKind::AllocatorPanicked {
-            device: self.device,
-            operation: Operation::Deallocate,
-        })
     }
 
     /// Tells the hook of a failed free. The memory is leaked.
@@ -488,10 +473,11 @@ impl DeviceMemoryBuffer {
         // SAFETY: these are the parts of the handle that this buffer owns
         // (invariant 0), which ends here.
         let handle = unsafe { AllocatorHandle::from_parts(self.allocator, true) };
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(handle)));
-        if let Err(payload) = dropped {
-            std::mem::forget(payload);
-        }
+        // An allocator that panics when it is dropped has no one to tell.
+        let _ = guarded(self.device, Operation::Deallocate, || {
+            drop(handle);
+            Ok(())
+        });
     }
 }
 
@@ -543,9 +529,11 @@ impl fmt::Debug for DeviceMemoryBuffer {
 fn dangling(
     allocator: &dyn DeviceAllocator,
     layout: DeviceLayout,
-    index: DeviceIndex,
+    device: Device,
 ) -> Result<DevicePtr> {
-    allocator.check_index(index)?;
+    guarded(device, Operation::Allocate, || {
+        allocator.check_index(device.index())
+    })?;
     Ok(DevicePtr::dangling(layout.align()))
 }
 
@@ -565,4 +553,11 @@ pub struct FreeError {
     /// Why it could not be freed.
     #[source]
     pub error: Error,
+}
+
+impl From<FreeError> for Error {
+    /// Keeps the reason and drops the buffer, which tries to free once more.
+    fn from(failure: FreeError) -> Self {
+        failure.error
+    }
 }

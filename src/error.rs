@@ -318,13 +318,10 @@ impl Error {
         })
     }
 
-    /// The host had no room for `size` bytes.
+    /// The host had no room for `layout`.
     #[cold]
-    pub(crate) fn host_out_of_memory(size: usize) -> Self {
-        match DeviceLayout::new(size, 1) {
-            Ok(layout) => OutOfMemory::new(Device::CPU, layout).into(),
-            Err(error) => error.into(),
-        }
+    pub(crate) fn host_out_of_memory(layout: DeviceLayout) -> Self {
+        OutOfMemory::new(Device::CPU, layout).into()
     }
 
     /// The same error, said of the `index`-th of several `what`s.

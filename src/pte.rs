@@ -13,27 +13,30 @@
 //!
 //! # Examples
 //!
-//! ```no_run
+//! ```
 //! use device_memory::pte::Program;
 //!
-//! let bytes = std::fs::read("model.pte")?;
+//! let bytes = std::fs::read("tests/data/pte/add_cuda0.pte")?;
 //! let program = Program::parse(&bytes)?;
 //! let method = program.method("forward")?;
 //!
-//! for tensor in method.planned_tensors() {
-//!     println!("value {} at {:?}", tensor.value(), tensor.placement());
-//! }
+//! assert_eq!(method.memory_planned_buffer_size(1)?, 48);
+//! assert_eq!(method.memory_planned_buffer_device(1)?.to_string(), "cuda:0");
+//! assert_eq!(method.planned_tensors().count(), 6);
+//! assert!(method.overwrites()?.is_empty());
 //! let plan = method.plan()?;
-//! assert_eq!(plan.buffers().len(), method.num_memory_planned_buffers());
+//! assert_eq!(plan.placements().len(), 6);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod arena;
+mod convention;
 mod data;
 mod delegate;
 mod fault;
 mod header;
 mod instruction;
+mod memory;
 mod method;
 mod overwrite;
 mod owners;
@@ -41,14 +44,17 @@ mod record;
 mod schema;
 mod tensor;
 mod value;
+mod vector;
+mod walk;
 mod warning;
 mod wire;
 
 use crate::error::{Error, InvalidProgram, Result};
 use crate::pte::data::Data;
 use crate::pte::fault::{Budget, Fallible, Fault};
+use crate::pte::vector::Tables;
 use crate::pte::warning::{Subject, Warnings};
-use crate::pte::wire::{Table, Tables};
+use crate::pte::wire::Table;
 
 pub use crate::pte::arena::BufferDevice;
 pub use crate::pte::data::{Segment, Subsegments};

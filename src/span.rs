@@ -10,9 +10,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, copy_through_host};
-use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::allocator::{DeviceAllocator, copy_through_host, guarded, host_bytes};
+use crate::device::{Device, DeviceIndex};
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::process::ProcessGeneration;
 
 /// What both kinds of view consist of.
@@ -90,6 +90,18 @@ impl<'a> Region<'a> {
             }
             .into())
         }
+    }
+
+    /// Makes one call of the allocator, in the process that the memory is of.
+    fn call(
+        self,
+        operation: Operation,
+        call: impl FnOnce(&dyn DeviceAllocator, DeviceIndex) -> Result<()>,
+    ) -> Result<()> {
+        self.check_process()?;
+        guarded(self.device, operation, || {
+            call(self.allocator, self.device.index())
+        })
     }
 
     /// Whether both are memory of one allocator, as far as can be told.
@@ -284,18 +296,12 @@ impl<'a> DeviceSpan<'a> {
         if dst.is_empty() {
             return Ok(());
         }
-        region.check_process()?;
         // SAFETY: the source is one live block of the allocator (invariant 0)
         // that is not written while this shared view exists; `dst` is exclusive
         // and of the same length.
-        unsafe {
-            region.allocator.copy_device_to_host(
-                dst.as_mut_ptr(),
-                region.ptr,
-                dst.len(),
-                region.device.index(),
-            )
-        }
+        region.call(Operation::CopyDeviceToHost, |allocator, index| unsafe {
+            allocator.copy_device_to_host(dst.as_mut_ptr(), region.ptr, dst.len(), index)
+        })
     }
 
     /// The bytes of the view, copied to the host.
@@ -305,11 +311,7 @@ impl<'a> DeviceSpan<'a> {
     /// As [`copy_to_host`](Self::copy_to_host), and
     /// [`OutOfMemory`](ErrorKind::OutOfMemory) of the host.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(self.len()).is_err() {
-            return Err(Error::host_out_of_memory(self.len()));
-        }
-        bytes.resize(self.len(), 0);
+        let mut bytes = host_bytes(self.len(), 0)?;
         self.copy_to_host(&mut bytes)?;
         Ok(bytes)
     }
@@ -477,17 +479,11 @@ impl<'a> DeviceSpanMut<'a> {
         if src.is_empty() {
             return Ok(());
         }
-        region.check_process()?;
         // SAFETY: the destination is one live block of the allocator (invariant
         // 0) that this view has exclusively; `src` is valid and of the same length.
-        unsafe {
-            region.allocator.copy_host_to_device(
-                region.ptr,
-                src.as_ptr(),
-                src.len(),
-                region.device.index(),
-            )
-        }
+        region.call(Operation::CopyHostToDevice, |allocator, index| unsafe {
+            allocator.copy_host_to_device(region.ptr, src.as_ptr(), src.len(), index)
+        })
     }
 
     /// Copies from another view of the same length, on the same device or not.
@@ -506,26 +502,21 @@ impl<'a> DeviceSpanMut<'a> {
         if dst.len == 0 {
             return Ok(());
         }
-        dst.check_process()?;
         src.check_process()?;
-        let (dst_index, src_index) = (dst.device.index(), src.device.index());
-        if dst.same_allocator(src) {
-            // SAFETY: both are live blocks of one allocator (invariant 0). `self`
-            // is exclusive, so `src` neither overlaps it nor is it written.
-            unsafe {
-                dst.allocator
-                    .copy_device_to_device(dst.ptr, dst_index, src.ptr, src_index, dst.len)
+        let src_index = src.device.index();
+        dst.call(Operation::CopyDeviceToDevice, |allocator, dst_index| {
+            if dst.same_allocator(src) {
+                // SAFETY: both are live blocks of one allocator (invariant 0).
+                // `self` is exclusive, so `src` neither overlaps it nor is written.
+                unsafe {
+                    allocator.copy_device_to_device(dst.ptr, dst_index, src.ptr, src_index, dst.len)
+                }
+            } else {
+                let from = (src.allocator, src.ptr, src_index);
+                // SAFETY: as above, each of its own allocator.
+                unsafe { copy_through_host((allocator, dst.ptr, dst_index), from, dst.len) }
             }
-        } else {
-            // SAFETY: as above, each of its own allocator.
-            unsafe {
-                copy_through_host(
-                    (dst.allocator, dst.ptr, dst_index),
-                    (src.allocator, src.ptr, src_index),
-                    dst.len,
-                )
-            }
-        }
+        })
     }
 
     /// Sets every byte to `byte`.
@@ -540,14 +531,11 @@ impl<'a> DeviceSpanMut<'a> {
         if region.len == 0 {
             return Ok(());
         }
-        region.check_process()?;
         // SAFETY: one live block of the allocator (invariant 0) that this view
         // has exclusively.
-        unsafe {
-            region
-                .allocator
-                .fill(region.ptr, byte, region.len, region.device.index())
-        }
+        region.call(Operation::Fill, |allocator, index| unsafe {
+            allocator.fill(region.ptr, byte, region.len, index)
+        })
     }
 
     /// The bytes as a slice, where the host can read them.

@@ -6,6 +6,7 @@ use crate::address::DevicePtr;
 use crate::allocator::DeviceAllocator;
 use crate::device::DeviceIndex;
 use crate::error::{Error, Result};
+use crate::layout::DeviceLayout;
 
 /// The most host memory that one copy takes.
 const CHUNK: usize = 1 << 20;
@@ -105,13 +106,20 @@ pub(crate) unsafe fn copy_through_host(
 
 /// A piece of host memory for copies of `size` bytes, filled with `byte`.
 fn host_piece(size: usize, byte: u8) -> Result<Vec<u8>> {
-    let len = size.min(CHUNK);
-    let mut piece = Vec::new();
-    if piece.try_reserve_exact(len).is_err() {
-        return Err(Error::host_out_of_memory(len));
+    host_bytes(size.min(CHUNK), byte)
+}
+
+/// `size` bytes of host memory filled with `byte`.
+pub(crate) fn host_bytes(size: usize, byte: u8) -> Result<Vec<u8>> {
+    let layout = DeviceLayout::new(size, 1)?;
+    let mut bytes = Vec::new();
+    match bytes.try_reserve_exact(size) {
+        Ok(()) => {
+            bytes.resize(size, byte);
+            Ok(bytes)
+        }
+        Err(_) => Err(Error::host_out_of_memory(layout)),
     }
-    piece.resize(len, byte);
-    Ok(piece)
 }
 
 /// The offsets and lengths of the pieces of `size` bytes.

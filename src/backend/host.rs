@@ -78,11 +78,11 @@ unsafe impl DeviceAllocator for HostAllocator {
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_index(index)?;
         let Some(std_layout) = std_layout(layout) else {
-            return Err(Error::host_out_of_memory(layout.size()));
+            return Err(Error::host_out_of_memory(layout));
         };
         // SAFETY: `std_layout` gives only layouts of a size other than 0.
         let raw = unsafe { alloc_zeroed(std_layout) };
-        DevicePtr::from_raw(raw).ok_or_else(|| Error::host_out_of_memory(layout.size()))
+        DevicePtr::from_raw(raw).ok_or_else(|| Error::host_out_of_memory(layout))
     }
 
     unsafe fn deallocate(

@@ -10,8 +10,8 @@ use crate::device::{Device, DeviceType};
 use crate::plan::PlannedBuffer;
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::schema::{ExecutionPlan, NonConstBufferDevice};
+use crate::pte::vector::{Longs, Tables};
 use crate::pte::warning::{Subject, WarningKind, Warnings};
-use crate::pte::wire::{Longs, Tables};
 
 /// An entry of the device list, as it is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::header::{ExtendedHeader, Header};
 use crate::pte::schema::{self, Buffer, DataSegment, InlineData, NamedData, SubsegmentOffsets};
+use crate::pte::vector::{Tables, ULongs};
 use crate::pte::warning::{Subject, WarningKind, Warnings};
-use crate::pte::wire::{Tables, ULongs, to_usize};
+use crate::pte::wire::to_usize;
 
 /// A range of the file behind the flatbuffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ impl<'a> Subsegments<'a> {
     }
 
     /// The starts of the parts, counted from the start of the segment.
+    #[must_use]
     pub fn offsets(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
         self.offsets.iter()
     }

@@ -7,7 +7,8 @@ use std::fmt;
 use crate::pte::data::Data;
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::schema::{self, BackendDelegate};
-use crate::pte::wire::{Tables, to_usize};
+use crate::pte::vector::Tables;
+use crate::pte::wire::to_usize;
 
 /// An operator that a method runs.
 ///

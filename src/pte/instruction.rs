@@ -7,7 +7,8 @@ use crate::pte::schema::{
     self, Chain, DelegateCall, FreeCall, JumpFalseCall, KernelCall, MoveCall,
 };
 use crate::pte::value::check_index;
-use crate::pte::wire::{Ints, Tables, to_usize};
+use crate::pte::vector::{Ints, Tables};
+use crate::pte::wire::to_usize;
 
 /// One instruction, read.
 #[derive(Clone, Copy, Debug)]

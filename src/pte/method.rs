@@ -12,13 +12,14 @@ use crate::pte::data::Data;
 use crate::pte::delegate::{Delegate, Operator, check_delegates, check_operators};
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::instruction::{Counts, check_chains, check_indices};
-use crate::pte::overwrite::{self, Overwrite};
+use crate::pte::overwrite::Overwrite;
 use crate::pte::record::{Class, Context, Record};
 use crate::pte::schema::{self, Chain, EValue, ExecutionPlan};
 use crate::pte::tensor::{PlannedTensor, Tensor};
 use crate::pte::value::{self, ValueKind};
+use crate::pte::vector::{Ints, Tables};
+use crate::pte::walk;
 use crate::pte::warning::Warnings;
-use crate::pte::wire::{Ints, Tables};
 
 /// A method of a program: its arenas, its values, its instructions.
 #[derive(Clone, Debug)]
@@ -85,6 +86,7 @@ impl<'a> Method<'a> {
     }
 
     /// The sizes as they are in the file: slot 0 is reserved.
+    #[must_use]
     pub fn non_const_buffer_sizes(&self) -> impl ExactSizeIterator<Item = i64> + use<'a> {
         let sizes = self.plan.non_const_buffer_sizes().ok().flatten();
         sizes.unwrap_or_default().iter()
@@ -195,7 +197,7 @@ impl<'a> Method<'a> {
     /// - [`InvalidProgram`](Error::InvalidProgram): instructions share lists of
     ///   tensors so much that walking them would take too long.
     pub fn overwrites(&self) -> Result<Vec<Overwrite>> {
-        Ok(overwrite::find(self).map_err(|fault| fault.of_method(self.name))?)
+        Ok(walk::find(self).map_err(|fault| fault.of_method(self.name))?)
     }
 
     /// Checks a method and keeps what is needed of it.

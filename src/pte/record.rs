@@ -10,8 +10,9 @@ use crate::pte::arena::resolve_device;
 use crate::pte::data::Data;
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::schema::{AllocationDetails, ExtraTensorInfo, Tensor};
+use crate::pte::vector::Ints;
 use crate::pte::warning::{Subject, WarningKind, Warnings};
-use crate::pte::wire::{Ints, to_usize};
+use crate::pte::wire::to_usize;
 use crate::scalar::ScalarType;
 use crate::shape::{ShapeDynamism, TensorSpec};
 

@@ -6,7 +6,8 @@
 //! left out are not read. An absent number is 0, an absent reference is `None`.
 
 use crate::pte::fault::Fallible;
-use crate::pte::wire::{Field, FromTable, Ints, Link, Longs, Table, Tables, ULongs};
+use crate::pte::vector::{Ints, Longs, Tables, ULongs};
+use crate::pte::wire::{Field, FromTable, Link, Table};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $table:ident { $($slot:literal $field:ident: $kind:ty,)* })*) => {$(
@@ -69,8 +70,6 @@ tables! {
         0 val_type: u8,
         1 val: Option<Link<'a>>,
     }
-    /// Nothing.
-    Null {}
     /// An integer.
     Int {
         0 int_val: i64,

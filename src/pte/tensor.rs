@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::plan::Placement;
 use crate::pte::record::{Location, Record};
 use crate::pte::schema;
-use crate::pte::wire::{Ints, Table, to_usize};
+use crate::pte::vector::Ints;
+use crate::pte::wire::{Table, to_usize};
 use crate::scalar::ScalarType;
 use crate::shape::{ShapeDynamism, TensorSpec};
 
@@ -56,6 +57,7 @@ impl<'a> Tensor<'a> {
     }
 
     /// The sizes in elements, one per dimension; a scalar has none.
+    #[must_use]
     pub fn sizes(&self) -> impl ExactSizeIterator<Item = usize> + use<'a> {
         let sizes = self.ints();
         sizes.iter().map(|size| usize::try_from(size).unwrap_or(0))

@@ -7,9 +7,10 @@ use std::fmt;
 use crate::pte::fault::{Fallible, Fault};
 use crate::pte::record::{Context, Record};
 use crate::pte::schema::{
-    Bool, BoolList, Double, DoubleList, EValue, Int, IntList, Null, Tensor, TensorList, Text,
+    Bool, BoolList, Double, DoubleList, EValue, Int, IntList, Tensor, TensorList, Text,
 };
-use crate::pte::wire::{Link, Tables, to_usize};
+use crate::pte::vector::Tables;
+use crate::pte::wire::{Link, to_usize};
 
 macro_rules! value_kinds {
     ($($(#[$doc:meta])* $kind:ident = $code:literal;)*) => {
@@ -149,11 +150,10 @@ fn check_other<'a>(
     let field = "val";
     let missing = |what: &str| Fault::new(field, format_args!("{kind} without {what}"));
     match kind {
-        ValueKind::None => link.follow::<Null<'_>>(field).map(|_| ()),
         ValueKind::Int => link.follow::<Int<'_>>(field)?.int_val().map(|_| ()),
         ValueKind::Bool => link.follow::<Bool<'_>>(field)?.bool_val().map(|_| ()),
         ValueKind::Double => link.follow::<Double<'_>>(field)?.double_val().map(|_| ()),
-        ValueKind::Tensor => Ok(()),
+        ValueKind::None | ValueKind::Tensor => Ok(()),
         ValueKind::String => {
             let text = link.follow::<Text<'_>>(field)?.string_val()?;
             let text = text.ok_or_else(|| missing("its text"))?;

@@ -13,7 +13,7 @@ use super::queue::Source;
 use super::state::Refusal;
 use super::violations::Misuse;
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, MemoryInfo};
+use crate::allocator::{DeviceAllocator, MemoryInfo, host_bytes};
 use crate::device::{DeviceIndex, DeviceType};
 use crate::error::{Error, Operation, Result};
 use crate::layout::DeviceLayout;
@@ -75,7 +75,7 @@ unsafe impl DeviceAllocator for FakeDevice {
             let (device, dst) = state.range(config, dst, size, index)?;
             check_host(src, size)?;
             state.check_up(config, index)?;
-            let mut bytes = host_bytes(size)?;
+            let mut bytes = host_bytes(size, 0)?;
             // SAFETY: the caller promises that `src` is valid for reads of `size`
             // bytes, and `bytes` has `size` bytes of its own.
             unsafe { ptr::copy_nonoverlapping(src, bytes.as_mut_ptr(), size) };
@@ -99,7 +99,7 @@ unsafe impl DeviceAllocator for FakeDevice {
             let Some(block) = memory.blocks.get(&src.block) else {
                 return Ok(());
             };
-            let mut piece = host_bytes(size.min(CHUNK))?;
+            let mut piece = host_bytes(size.min(CHUNK), 0)?;
             for done in (0..size).step_by(CHUNK) {
                 let len = size.saturating_sub(done).min(CHUNK);
                 if let Some(piece) = piece.get_mut(..len) {
@@ -201,14 +201,4 @@ fn check_host(ptr: *const u8, size: usize) -> Result<(), Misuse> {
         return Err(Misuse::DeviceAddress { addr });
     }
     Ok(())
-}
-
-/// `size` bytes of host memory.
-fn host_bytes(size: usize) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(size).is_err() {
-        return Err(Error::host_out_of_memory(size).into());
-    }
-    bytes.resize(size, 0);
-    Ok(bytes)
 }

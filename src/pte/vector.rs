@@ -1,0 +1,239 @@
+//! The vectors and strings of a FlatBuffer.
+//!
+//! Rank 3. Part of `pte`.
+//!
+//! A vector is a slice of the file, checked when it is found. The tables that a
+//! vector of offsets leads to are checked when they are asked for.
+
+use std::marker::PhantomData;
+
+use crate::pte::fault::{Fallible, Fault};
+use crate::pte::wire::{Field, FromTable, Table, target, to_usize, word};
+
+/// The start of the vector at the end of the offset at `position`, and its `N`-byte elements.
+#[inline]
+fn elements<'a, const N: usize>(
+    program: &'a [u8],
+    position: usize,
+    field: &'static str,
+) -> Fallible<(usize, &'a [[u8; N]])> {
+    match try_elements(program, position) {
+        Some(found) => Ok(found),
+        None => Err(out_of_bounds::<N>(program, position, field)),
+    }
+}
+
+#[inline]
+fn try_elements<const N: usize>(program: &[u8], position: usize) -> Option<(usize, &[[u8; N]])> {
+    let vector = target(program, position)?;
+    let len = to_usize(word(program, vector)?);
+    let start = vector.checked_add(4)?;
+    let bytes = program.get(start..)?.get(..len.checked_mul(N)?)?;
+    Some((start, bytes.as_chunks().0))
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds<const N: usize>(program: &[u8], position: usize, field: &'static str) -> Fault {
+    let size = program.len();
+    match target(program, position).and_then(|vector| Some((vector, word(program, vector)?))) {
+        Some((vector, len)) => Fault::new(
+            field,
+            format_args!(
+                "{len} elements of {N} bytes at byte {vector} pass the end of the program of {size} bytes"
+            ),
+        ),
+        None => Fault::new(
+            field,
+            format_args!("offset at byte {position} leads out of the program of {size} bytes"),
+        ),
+    }
+}
+
+impl<'a> Field<'a> for Option<&'a [u8]> {
+    #[inline]
+    fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
+        match table.position(slot, field)? {
+            Some(position) => {
+                let (_, bytes) = elements::<1>(table.program, position, field)?;
+                Ok(Some(bytes.as_flattened()))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl<'a> Field<'a> for Option<&'a str> {
+    fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
+        let Some(position) = table.position(slot, field)? else {
+            return Ok(None);
+        };
+        let (start, bytes) = elements::<1>(table.program, position, field)?;
+        let bytes = bytes.as_flattened();
+        let end = start.saturating_add(bytes.len());
+        if table.program.get(end) != Some(&0) {
+            return Err(Fault::new(
+                field,
+                format_args!(
+                    "string of {} bytes at byte {start} has no nul after it",
+                    bytes.len()
+                ),
+            ));
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => Err(Fault::new(
+                field,
+                format_args!(
+                    "string of {} bytes at byte {start} is not utf-8 after {} of them",
+                    bytes.len(),
+                    error.valid_up_to()
+                ),
+            )),
+        }
+    }
+}
+
+macro_rules! number_vectors {
+    ($($(#[$doc:meta])* $vector:ident($number:ty, $size:literal);)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(super) struct $vector<'a>(&'a [[u8; $size]]);
+
+        impl<'a> $vector<'a> {
+            /// The number of elements.
+            #[inline]
+            pub(super) fn len(self) -> usize {
+                self.0.len()
+            }
+
+            /// The size of all elements.
+            #[inline]
+            pub(super) fn size_in_bytes(self) -> usize {
+                self.0.as_flattened().len()
+            }
+
+            /// The elements, in order.
+            #[inline]
+            pub(super) fn iter(
+                self,
+            ) -> impl ExactSizeIterator<Item = $number> + DoubleEndedIterator + Clone + use<'a> {
+                self.0.iter().copied().map(<$number>::from_le_bytes)
+            }
+        }
+
+        impl<'a> Field<'a> for Option<$vector<'a>> {
+            #[inline]
+            fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
+                match table.position(slot, field)? {
+                    Some(position) => {
+                        let (_, numbers) = elements(table.program, position, field)?;
+                        Ok(Some($vector(numbers)))
+                    }
+                    None => Ok(None),
+                }
+            }
+        }
+    )*};
+}
+
+number_vectors! {
+    /// A vector of 32-bit signed integers.
+    Ints(i32, 4);
+    /// A vector of 64-bit signed integers.
+    Longs(i64, 8);
+    /// A vector of 64-bit unsigned integers.
+    ULongs(u64, 8);
+}
+
+impl Ints<'_> {
+    /// The element at `index`.
+    #[inline]
+    pub(super) fn get(self, index: usize) -> Option<i32> {
+        self.0.get(index).copied().map(i32::from_le_bytes)
+    }
+}
+
+impl ULongs<'_> {
+    /// The element at `index`.
+    #[inline]
+    pub(super) fn get(self, index: usize) -> Option<u64> {
+        self.0.get(index).copied().map(u64::from_le_bytes)
+    }
+}
+
+/// A vector of offsets to tables.
+#[derive(Debug)]
+pub(super) struct Tables<'a, T> {
+    program: &'a [u8],
+    start: usize,
+    len: usize,
+    field: &'static str,
+    table: PhantomData<T>,
+}
+
+impl<T> Clone for Tables<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Tables<'_, T> {}
+
+impl<T> Default for Tables<'_, T> {
+    fn default() -> Self {
+        Self {
+            program: &[],
+            start: 0,
+            len: 0,
+            field: "",
+            table: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: FromTable<'a>> Tables<'a, T> {
+    /// The number of tables.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.len
+    }
+
+    /// The table at `index`, if there is one and it can be read.
+    #[inline]
+    pub(super) fn get(self, index: usize) -> Option<T> {
+        if index >= self.len {
+            return None;
+        }
+        let position = index.checked_mul(4)?.checked_add(self.start)?;
+        Some(Table::at(self.program, position, self.field).ok()?.into())
+    }
+
+    /// The tables, in order, as far as they can be read.
+    #[inline]
+    pub(super) fn iter(self) -> impl Iterator<Item = Fallible<T>> + use<'a, T> {
+        let end = self.len.saturating_mul(4).saturating_add(self.start);
+        (self.start..end)
+            .step_by(4)
+            .map(move |position| Ok(Table::at(self.program, position, self.field)?.into()))
+    }
+}
+
+impl<'a, T: FromTable<'a>> Field<'a> for Option<Tables<'a, T>> {
+    #[inline]
+    fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
+        match table.position(slot, field)? {
+            Some(position) => {
+                let (start, offsets) = elements::<4>(table.program, position, field)?;
+                Ok(Some(Tables {
+                    program: table.program,
+                    start,
+                    len: offsets.len(),
+                    field,
+                    table: PhantomData,
+                }))
+            }
+            None => Ok(None),
+        }
+    }
+}
