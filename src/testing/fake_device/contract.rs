@@ -10,12 +10,11 @@ use super::FakeDevice;
 use super::addresses::touches_fake;
 use super::calls::Call;
 use super::queue::Source;
-use super::state::Refusal;
 use super::violations::Misuse;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, host_bytes};
 use crate::device::{DeviceIndex, DeviceType};
-use crate::error::{Error, Operation, Result};
+use crate::error::{Operation, Result};
 use crate::layout::DeviceLayout;
 
 /// The most host memory that a copy to the host takes.
