@@ -1,5 +1,5 @@
 //! Where memory comes from: one module per kind of device.
 //!
-//! Rank 3. A back end imports `allocator` and the words, never another back end.
+//! Rank 4. A back end imports `allocator` and the words, never another back end.
 
 pub mod host;

@@ -1,6 +1,6 @@
 //! The one owner of device memory, with the one `Drop` that frees it.
 //!
-//! Rank 5. Imports `registry`, `span`, `allocator`, `backend::host` and the words.
+//! Rank 6. Imports `registry`, `span`, `allocator`, `backend::host` and the words.
 //!
 //! The recipe for freeing (allocator, address, layout, index) is fixed when the
 //! memory is allocated. Nothing is looked up when it is freed.

@@ -1,6 +1,6 @@
 //! Offsets inside a set of buffers, each on its own device.
 //!
-//! Rank 6. Imports `span`, `plan` and the words.
+//! Rank 7. Imports `span`, `plan` and the words.
 //!
 //! Nothing is allocated here: a planner has decided where everything lies, and
 //! this turns its decisions into addresses.

@@ -1,6 +1,6 @@
 //! The buffers of a plan, owned together.
 //!
-//! Rank 7. Imports `hierarchical`, `buffer`, `registry`, `plan` and the words.
+//! Rank 8. Imports `hierarchical`, `buffer`, `registry`, `plan` and the words.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! Which allocator serves which type of device.
 //!
-//! Rank 4. Imports `allocator`, `backend` and the words.
+//! Rank 5. Imports `allocator`, `backend` and the words.
 //!
 //! A lookup is one atomic load. That works because a registry keeps every
 //! allocator that was ever registered until it is dropped itself: no reader can

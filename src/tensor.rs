@@ -1,6 +1,6 @@
 //! A tensor's description bound to a place.
 //!
-//! Rank 6. Imports `buffer`, `span`, `registry`, `shape` and the words.
+//! Rank 7. Imports `buffer`, `span`, `registry`, `shape` and the words.
 //!
 //! The place decides where the bytes are; the description says where they were
 //! meant to be. The two must agree, with one exception that old exporters need:

@@ -1,6 +1,6 @@
 //! A kit for people who write allocators, or code that uses them.
 //!
-//! Rank 7. Imports `allocator`, `process` and the words.
+//! Rank 8. Imports `allocator`, `process` and the words.
 //!
 //! Nothing in it needs a device, and nothing in it is for production.
 //!

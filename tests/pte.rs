@@ -6,9 +6,15 @@
 mod bad;
 #[path = "pte/expect.rs"]
 mod expect;
+#[path = "pte/memory.rs"]
+mod memory;
+#[path = "pte/messages.rs"]
+mod messages;
 #[path = "pte/mutate.rs"]
 mod mutate;
 #[path = "pte/overwrite.rs"]
 mod overwrite;
+#[path = "pte/patched.rs"]
+mod patched;
 #[path = "pte/support.rs"]
 mod support;

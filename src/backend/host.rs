@@ -1,6 +1,6 @@
 //! Memory of the host.
 //!
-//! Rank 3. Imports `allocator`, `span` and the words.
+//! Rank 4. Imports `allocator`, `span` and the words.
 //!
 //! All memory is zeroed when allocated: host memory is handed out as slices, and
 //! a slice of uninitialized bytes would be undefined behavior.

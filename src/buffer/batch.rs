@@ -1,6 +1,6 @@
 //! Several buffers at once, or none.
 //!
-//! Rank 5. Part of `buffer`.
+//! Rank 6. Part of `buffer`.
 
 use crate::buffer::DeviceMemoryBuffer;
 use crate::device::Device;

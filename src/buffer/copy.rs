@@ -1,6 +1,6 @@
 //! Copies to, from and between whole buffers and parts of them.
 //!
-//! Rank 5. Part of `buffer`. Each is the copy of a view.
+//! Rank 6. Part of `buffer`. Each is the copy of a view.
 
 use crate::buffer::DeviceMemoryBuffer;
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! Giving up ownership, and taking it back.
 //!
-//! Rank 5. Part of `buffer`.
+//! Rank 6. Part of `buffer`.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -165,8 +165,10 @@ fn check_other<'a>(
             context.budget.charge("items", items.size_in_bytes())?;
             for item in items.iter() {
                 let index = i32::try_from(item).ok();
-                if index.and_then(|index| kind_of(values, index)) != Some(ValueKind::Int) {
-                    return Err(bad_item(kind, item, values.len()));
+                match index.and_then(|index| kind_of(values, index)) {
+                    // One that is computed during the run is none before.
+                    Some(ValueKind::Int | ValueKind::None) => {}
+                    _ => return Err(bad_item(kind, item, values.len())),
                 }
             }
             Ok(())

@@ -45,7 +45,7 @@ pub(super) fn find(method: &Method<'_>) -> Fallible<Vec<Overwrite>> {
 
 impl<'m, 'a> Walk<'m, 'a> {
     /// How many list items are looked at for each value and instruction, at most.
-    const ITEMS: usize = 256;
+    const ITEMS: usize = 32;
 
     fn new(method: &'m Method<'a>) -> Self {
         let values = method.values.len();

@@ -1,6 +1,6 @@
 //! The back ends that need no registration.
 //!
-//! Rank 4. Part of `registry`.
+//! Rank 5. Part of `registry`.
 
 use once_cell::sync::OnceCell;
 

@@ -1,6 +1,6 @@
 //! The contract of allocators, as a suite that any of them can run.
 //!
-//! Rank 7. Part of `testing`. Imports `allocator` and the words.
+//! Rank 8. Part of `testing`. Imports `allocator` and the words.
 //!
 //! The suite uses the raw trait and nothing above it, so what it finds is the
 //! allocator's. It panics in no case: what it finds is a [`Failure`], which

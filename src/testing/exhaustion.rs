@@ -1,6 +1,6 @@
 //! Failing every call in turn.
 //!
-//! Rank 7. Part of `testing`. Imports `allocator`.
+//! Rank 8. Part of `testing`. Imports `allocator`.
 //!
 //! Code that leaks on an error path does so on one path among many. Failing the
 //! first call, then the second, and so on until nothing fails walks them all.

@@ -1,6 +1,6 @@
 //! Devices without hardware.
 //!
-//! Rank 7. Part of `testing`. Imports `allocator`, `process` and the words.
+//! Rank 8. Part of `testing`. Imports `allocator`, `process` and the words.
 //!
 //! A fake holds its callers to the contract: what breaks it is reported and not
 //! done, so a test sees the mistake and not its consequences.

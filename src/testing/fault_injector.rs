@@ -1,6 +1,6 @@
 //! An allocator that fails when told to.
 //!
-//! Rank 7. Part of `testing`. Imports `allocator` and the words.
+//! Rank 8. Part of `testing`. Imports `allocator` and the words.
 //!
 //! A call that fails never reaches the allocator inside, so the allocator's
 //! state is what it was before the call.

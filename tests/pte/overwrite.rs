@@ -94,6 +94,103 @@ fn state_that_is_overwritten_by_a_temporary_is_found() {
     assert!(hits > 0);
 }
 
+/// `add_cuda0` with the second copy to the device put where the first went.
+fn two_copies_at_one_place() -> Patch {
+    let mut patch = Patch::of("add_cuda0");
+    let place = patch.word(patch.offset(2).unwrap());
+    patch.set(patch.offset(3).unwrap(), place);
+    patch
+}
+
+/// Turns the last instruction of `add_cuda0`, a copy, into another one with the
+/// same two words.
+fn turn_last(patch: &mut Patch, kind: u8, first: u32, second: u32) {
+    let instruction = patch.instruction(3);
+    let call = patch.call(3);
+    let union_type = patch.field(instruction, slot::UNION_TYPE).unwrap();
+    let words = [0, 1].map(|slot| patch.field(call, slot).unwrap());
+    patch.bytes[union_type] = kind;
+    patch.set(words[0], first);
+    patch.set(words[1], second);
+}
+
+const MOVE: u8 = 3;
+const JUMP_FALSE: u8 = 4;
+
+#[test]
+fn a_jump_between_writing_and_reading_leaves_doubt() {
+    let mut patch = two_copies_at_one_place();
+    turn_last(&mut patch, JUMP_FALSE, 0, 2);
+
+    assert_eq!(found(&patch.bytes), []);
+}
+
+#[test]
+fn a_jump_to_before_both_or_behind_both_leaves_none() {
+    for target in [0, 1, 3, 4] {
+        let mut patch = two_copies_at_one_place();
+        turn_last(&mut patch, JUMP_FALSE, 0, target);
+
+        let found = found(&patch.bytes);
+
+        let pairs: Vec<_> = found.iter().map(|found| (found.value, found.by)).collect();
+        assert!(pairs.contains(&(2, 3)), "{target}: {pairs:?}");
+    }
+}
+
+#[test]
+fn a_jump_out_of_the_instructions_is_refused() {
+    let mut patch = Patch::of("add_cuda0");
+    turn_last(&mut patch, JUMP_FALSE, 0, 5);
+
+    let error = Program::parse(&patch.bytes).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "invalid program: method \"forward\", destination_instruction: chain 0: instruction 3: jump to instruction 5 of 4"
+    );
+}
+
+#[test]
+fn a_value_that_is_moved_is_not_judged() {
+    let mut judged = two_copies_at_one_place();
+    turn_last(&mut judged, MOVE, 4, 5);
+    let mut moved = two_copies_at_one_place();
+    turn_last(&mut moved, MOVE, 4, 2);
+
+    assert_eq!(found(&judged.bytes).len(), 1);
+    assert_eq!(found(&moved.bytes), []);
+}
+
+#[test]
+fn a_view_whose_base_is_overwritten_is_found() {
+    // Instruction 8 writes 51 and then 53; instruction 9 reads a view of 51.
+    let original = bytes("transformer_cuda0.pte");
+    let program = Program::parse(&original).unwrap();
+    let method = &program.methods()[0];
+    let place = |value| {
+        method
+            .planned_tensors()
+            .find(|t| t.value() == value)
+            .unwrap()
+            .placement()
+    };
+    let (base, view) = (51, 58);
+    assert_eq!(place(base), place(view));
+    let mut patch = Patch::of("transformer_cuda0");
+    let other = patch.offset(53).unwrap();
+    patch.set(other, u32::try_from(place(base).offset + 16).unwrap());
+
+    let found = found(&patch.bytes);
+
+    assert!(
+        found
+            .iter()
+            .any(|found| found.value == view && found.by == 53),
+        "{found:?}"
+    );
+}
+
 /// A tensor of the planner's question: lifetime, size and place.
 struct Lifetime {
     start: u64,

@@ -1,6 +1,6 @@
 //! A block that the suite allocated.
 //!
-//! Rank 7. Part of `testing::conformance`. Imports `allocator` and the words.
+//! Rank 8. Part of `testing::conformance`. Imports `allocator` and the words.
 //!
 //! The one place of the suite that calls unsafe methods. It keeps to the bounds
 //! of its block, so a fault that shows is the allocator's.

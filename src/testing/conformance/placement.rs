@@ -1,6 +1,6 @@
 //! Where blocks are: promises 2 to 4.
 //!
-//! Rank 7. Part of `testing::conformance`.
+//! Rank 8. Part of `testing::conformance`.
 
 use super::block::Block;
 use super::report::{Failure, Promise};

@@ -1,6 +1,6 @@
 //! What must fail, and that it changes nothing: promise 7.
 //!
-//! Rank 7. Part of `testing::conformance`.
+//! Rank 8. Part of `testing::conformance`.
 
 use super::block::Block;
 use super::report::{Failure, Promise};

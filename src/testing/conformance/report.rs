@@ -1,6 +1,6 @@
 //! What a run of the suite found.
 //!
-//! Rank 7. Part of `testing::conformance`. Imports the words.
+//! Rank 8. Part of `testing::conformance`. Imports the words.
 
 use std::fmt;
 

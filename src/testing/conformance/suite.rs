@@ -1,6 +1,6 @@
 //! What the checks of one run share.
 //!
-//! Rank 7. Part of `testing::conformance`. Imports `allocator` and the words.
+//! Rank 8. Part of `testing::conformance`. Imports `allocator` and the words.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! All of it from many threads at once.
 //!
-//! Rank 7. Part of `testing::conformance`.
+//! Rank 8. Part of `testing::conformance`.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -1,6 +1,6 @@
 //! Copies, fills and host access: promises 5 and 6.
 //!
-//! Rank 7. Part of `testing::conformance`.
+//! Rank 8. Part of `testing::conformance`.
 
 use std::hint::black_box;
 

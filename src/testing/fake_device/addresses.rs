@@ -1,6 +1,6 @@
 //! The addresses that fake devices hand out.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports nothing from this crate.
+//! Rank 8. Part of `testing::fake_device`. Imports nothing from this crate.
 //!
 //! The host can not read any of them: on 64-bit targets they are addresses that
 //! the processor refuses whatever is mapped. Every device of every fake has a

@@ -1,6 +1,6 @@
 //! The options of a fake device.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports the words and `process`.
+//! Rank 8. Part of `testing::fake_device`. Imports the words and `process`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What was asked of a fake device.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports the words.
+//! Rank 8. Part of `testing::fake_device`. Imports the words.
 
 use std::fmt;
 use std::thread::{self, ThreadId};

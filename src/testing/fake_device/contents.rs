@@ -1,6 +1,6 @@
 //! The bytes of one fake block.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports nothing from this crate.
+//! Rank 8. Part of `testing::fake_device`. Imports nothing from this crate.
 //!
 //! Only what is written takes memory: a block is a background, which is a list
 //! of runs of one byte, with pages of bytes on top. Blocks and fills of

@@ -1,6 +1,6 @@
 //! A fake device as an allocator.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports `allocator` and the words.
+//! Rank 8. Part of `testing::fake_device`. Imports `allocator` and the words.
 //!
 //! Host memory is touched last, when all of a call is known to be right.
 

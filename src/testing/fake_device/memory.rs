@@ -1,6 +1,6 @@
 //! The blocks of one fake device.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports the words.
+//! Rank 8. Part of `testing::fake_device`. Imports the words.
 //!
 //! Blocks lie as awkwardly as the contract allows: aligned to what was asked
 //! and to no more, with a gap around each.

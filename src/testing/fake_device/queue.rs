@@ -1,6 +1,6 @@
 //! Work that a fake device has taken on and not done yet.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports nothing from this crate.
+//! Rank 8. Part of `testing::fake_device`. Imports nothing from this crate.
 //!
 //! Work is done in the order in which it was given, and never before something
 //! has to see it.

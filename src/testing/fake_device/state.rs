@@ -1,6 +1,6 @@
 //! What all clones of a fake device share.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports the words, `allocator` and
+//! Rank 8. Part of `testing::fake_device`. Imports the words, `allocator` and
 //! `process`.
 //!
 //! Every call is checked in full before anything is done, under one lock.

@@ -1,6 +1,6 @@
 //! What a caller of a fake device did wrong.
 //!
-//! Rank 7. Part of `testing::fake_device`. Imports the words.
+//! Rank 8. Part of `testing::fake_device`. Imports the words.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::error::Error as StdError;

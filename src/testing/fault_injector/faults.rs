@@ -1,6 +1,6 @@
 //! Which calls are to fail.
 //!
-//! Rank 7. Part of `testing::fault_injector`. Imports the words.
+//! Rank 8. Part of `testing::fault_injector`. Imports the words.
 
 use std::fmt;
 use std::sync::Arc;

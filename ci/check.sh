@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# The gate. Everything that decides whether a change may land, in one script that
+# anyone can run. Needs Rust and nothing else; what else it finds it uses, and
+# says what it skips.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+skip() { printf 'skipped: %s\n' "$*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+nightly() { cargo +nightly --version >/dev/null 2>&1; }
+
+export CARGO_TERM_COLOR=never
+export RUST_BACKTRACE=0
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+step "format"
+cargo fmt --check
+
+step "leftovers"
+if grep -rnE 'TODO|XXX|todo!|unimplemented!|dbg!' src tests examples benches fuzz/fuzz_targets --include='*.rs'; then
+  echo "error: leftovers above" >&2
+  exit 1
+fi
+while read -r file; do
+  lines=$(awk '/#\[cfg\(test\)\]/ { exit } { n++ } END { print n + 0 }' "$file")
+  if [ "$lines" -gt 520 ]; then
+    echo "error: $file has $lines lines before its tests" >&2
+    exit 1
+  fi
+done < <(find src -name '*.rs')
+
+step "lints"
+for features in "" "pte" "testing" "tracing" "pte testing tracing"; do
+  cargo clippy --quiet --lib --no-default-features --features "$features" -- -D warnings
+done
+cargo clippy --quiet --all-targets --all-features -- -D warnings
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --all-features --document-private-items
+
+step "the commands of the README, in a clean clone"
+bash ci/readme.sh
+
+step "release"
+cargo test --quiet --release --all-features --tests
+
+step "without features"
+cargo test --quiet --no-default-features --tests
+
+step "benches run"
+cargo bench --quiet --all-features --bench paths -- --test >/dev/null
+
+if nightly; then
+  step "error codes of compile-fail examples"
+  cargo +nightly test --quiet --all-features --doc
+  step "address and leak sanitizer"
+  PROPTEST_CASES=32 \
+    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address \
+    cargo +nightly test --quiet --all-features --tests --target "$host" --target-dir target/asan \
+    -- --skip panic_abort
+  if cargo +nightly miri --version >/dev/null 2>&1; then
+    step "miri"
+    MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-tree-borrows -Zmiri-disable-isolation" PROPTEST_CASES=4 \
+      cargo +nightly miri test --features testing --test buffer --test registry --test placement --test tensor
+  else
+    skip "miri is not installed"
+  fi
+  if have cargo-fuzz; then
+    step "fuzzing, one minute"
+    (cd fuzz && cargo +nightly fuzz run read_program -- -max_total_time=60)
+  else
+    skip "cargo-fuzz is not installed"
+  fi
+else
+  skip "no nightly: error codes of compile-fail examples, sanitizers, miri, fuzzing"
+fi
+
+if have valgrind; then
+  step "valgrind"
+  runner="valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
+  export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER=$runner"
+  PROPTEST_CASES=8 cargo test --quiet --features testing --test buffer --test registry --test placement
+  unset "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
+else
+  skip "valgrind is not installed"
+fi
+
+if have cargo-deny; then
+  step "licences and bans"
+  cargo deny check bans licenses sources
+else
+  skip "cargo-deny is not installed"
+fi
+if cargo llvm-cov --version >/dev/null 2>&1; then
+  step "coverage"
+  cargo llvm-cov --all-features --summary-only
+else
+  skip "cargo-llvm-cov is not installed"
+fi
+
+step "all passed"
