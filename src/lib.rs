@@ -1,5 +1,4 @@
-//! RAII owners of device memory, for people who write inference runtimes.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(test),

@@ -1,6 +1,6 @@
 //! ExecuTorch programs (`.pte` files): what memory they need, where.
 //!
-//! Rank 3. Imports the contract and the words: `plan`, `shape`, `scalar`,
+//! Rank 4. Imports the contract and the words: `plan`, `shape`, `scalar`,
 //! `device`, `error`.
 //!
 //! [`Program::parse`] checks a whole program before it yields anything, so that
@@ -8,7 +8,7 @@
 //! makes it panic, read past the end or take more memory than a small multiple
 //! of the file. Strings and lists stay in the file and are borrowed from it.
 //!
-//! What is wrong is an [`InvalidProgram`](Error::InvalidProgram) error with the
+//! What is wrong is an [`InvalidProgram`](crate::ErrorKind::InvalidProgram) error with the
 //! method, the value and the field. What is only odd is a [`Warning`].
 //!
 //! # Examples
@@ -86,7 +86,7 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidProgram`](Error::InvalidProgram): the program is malformed, or
+    /// - [`InvalidProgram`](crate::ErrorKind::InvalidProgram): the program is malformed, or
     ///   of a version that is not known.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         Ok(Self::read(bytes)?)
@@ -148,7 +148,7 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidProgram`](Error::InvalidProgram): there is none; the error
+    /// - [`InvalidProgram`](crate::ErrorKind::InvalidProgram): there is none; the error
     ///   names those that there are.
     pub fn method(&self, name: &str) -> Result<&Method<'a>> {
         let found = self.methods.iter().find(|method| method.name == name);

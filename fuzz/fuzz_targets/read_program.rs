@@ -24,15 +24,21 @@ fn look_at(program: &Program<'_>) {
         let _ = part.offsets().count();
     }
     for method in program.methods() {
-        program.method(method.name()).expect("a method has its name");
+        program
+            .method(method.name())
+            .expect("a method has its name");
         look_at_method(method);
     }
 }
 
 fn look_at_method(method: &Method<'_>) {
     for index in 0..method.num_memory_planned_buffers() {
-        method.memory_planned_buffer_size(index).expect("within the range");
-        method.memory_planned_buffer_device(index).expect("within the range");
+        method
+            .memory_planned_buffer_size(index)
+            .expect("within the range");
+        method
+            .memory_planned_buffer_device(index)
+            .expect("within the range");
     }
     let _ = method.non_const_buffer_sizes().count();
     let _ = method.non_const_buffer_device().map_or(0, Iterator::count);
@@ -50,7 +56,10 @@ fn look_at_method(method: &Method<'_>) {
         let _ = (tensor.name(), tensor.data_buffer_idx(), tensor.dim_order());
     }
     let _ = method.inputs().chain(method.outputs()).count();
-    let _ = method.operators().map(|operator| operator.to_string().len()).count();
+    let _ = method
+        .operators()
+        .map(|operator| operator.to_string().len())
+        .count();
     for delegate in method.delegates() {
         let _ = delegate.compile_specs().count();
     }

@@ -1,6 +1,6 @@
 //! The arenas of a method: sizes and devices.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! The file counts arenas from 1: slot 0 of the sizes is reserved, and
 //! `memory_id` and `buffer_idx` name slots. The device list is sparse: it has an

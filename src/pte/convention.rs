@@ -1,6 +1,6 @@
 //! How operators treat their arguments.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 
 use crate::pte::delegate::Operator;
 use crate::pte::schema::EValue;

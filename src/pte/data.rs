@@ -1,6 +1,6 @@
 //! The data of a program: segments, constants, initial state.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! Only ranges are checked here; no data is read.
 

@@ -1,6 +1,6 @@
 //! Operators and delegates of a method.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 
 use std::fmt;
 

@@ -1,13 +1,13 @@
 //! Faults of a program while they travel from the place where they are found.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! A fault starts with a field and a reason; the loops that know the method and
 //! the value add them. Nothing here is on the path of a well-formed program.
 
 use std::fmt;
 
-use crate::error::{Error, InvalidProgram};
+use crate::error::{ErrorKind, InvalidProgram};
 
 /// The result of reading something out of a program.
 pub(super) type Fallible<T> = Result<T, Fault>;
@@ -61,10 +61,10 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Error {
+impl From<Fault> for ErrorKind {
     #[cold]
     fn from(fault: Fault) -> Self {
-        Self::InvalidProgram(fault.0)
+        Self::InvalidProgram(*fault.0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The first bytes of a program: identifier and extended header.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! The extended header says how much of the file is the flatbuffer and where the
 //! segments behind it start. It is absent when no segment has bytes; then the

@@ -1,6 +1,6 @@
 //! The instructions of a method.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::schema::{

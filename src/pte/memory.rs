@@ -1,6 +1,6 @@
 //! What the arenas of a method hold while its instructions are walked.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! The rule: the bytes of a tensor belong to whoever wrote them last, and a read
 //! of a tensor that finds another's bytes is a fault of the plan. A tensor that
@@ -40,6 +40,11 @@ struct State {
 
 /// The tensor has no record.
 const NO_TENSOR: u32 = u32::MAX;
+
+/// The most parts of a tensor that are looked at when it is read.
+///
+/// A tensor that was not lost has few, and a lost one is seen at the first.
+const PARTS: usize = 64;
 
 /// What the arenas hold, and what was lost so far.
 pub(super) struct Memory<'m> {
@@ -180,7 +185,7 @@ impl<'m> Memory<'m> {
         // State may be replaced by a result that was planned onto it.
         let takes_same = !state.is_defined || (record.is_state && step == Step::End);
         let mut other = None;
-        for writer in self.owners.of(&place(record)) {
+        for writer in self.owners.of(&place(record)).take(PARTS) {
             let is_own = writer.tensor == tensor || (takes_same && self.is_same(writer, record));
             if !is_own {
                 other = Some(writer);
@@ -202,7 +207,7 @@ impl<'m> Memory<'m> {
         let Some((tensor, record)) = self.planned(value) else {
             return;
         };
-        let other = self.owners.of(&place(record)).find(|writer| {
+        let other = self.owners.of(&place(record)).take(PARTS).find(|writer| {
             writer.step == step && writer.tensor != tensor && !self.is_same(*writer, record)
         });
         if let Some(writer) = other {

@@ -1,11 +1,11 @@
 //! One method of a program.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! Arenas are counted from 0 here, as in `plan`; the file counts from 1.
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, PlacementError, Result};
 use crate::plan::{MemoryPlan, PlannedBuffer};
 use crate::pte::arena::{self, BufferDevice};
 use crate::pte::data::Data;
@@ -54,7 +54,7 @@ impl<'a> Method<'a> {
     ///
     /// # Errors
     ///
-    /// - [`UnknownMemoryId`](Error::UnknownMemoryId): there is no arena `index`.
+    /// - [`Placement`](crate::ErrorKind::Placement): there is no arena `index`.
     pub fn memory_planned_buffer_size(&self, index: usize) -> Result<usize> {
         Ok(self.arena(index)?.size)
     }
@@ -65,18 +65,18 @@ impl<'a> Method<'a> {
     ///
     /// # Errors
     ///
-    /// - [`UnknownMemoryId`](Error::UnknownMemoryId): there is no arena `index`.
+    /// - [`Placement`](crate::ErrorKind::Placement): there is no arena `index`.
     pub fn memory_planned_buffer_device(&self, index: usize) -> Result<Device> {
         Ok(self.arena(index)?.device)
     }
 
     fn arena(&self, index: usize) -> Result<&PlannedBuffer> {
-        self.arenas
-            .get(index)
-            .ok_or_else(|| Error::UnknownMemoryId {
+        self.arenas.get(index).ok_or_else(|| {
+            Error::from(PlacementError::UnknownMemoryId {
                 memory_id: u32::try_from(index).unwrap_or(u32::MAX),
                 count: self.arenas.len(),
             })
+        })
     }
 
     /// The arenas, counted from 0.
@@ -194,7 +194,7 @@ impl<'a> Method<'a> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidProgram`](Error::InvalidProgram): instructions share lists of
+    /// - [`InvalidProgram`](crate::ErrorKind::InvalidProgram): instructions share lists of
     ///   tensors so much that walking them would take too long.
     pub fn overwrites(&self) -> Result<Vec<Overwrite>> {
         Ok(walk::find(self).map_err(|fault| fault.of_method(self.name))?)

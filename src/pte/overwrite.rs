@@ -1,6 +1,6 @@
 //! Tensors that are overwritten before their last read: what is reported.
 //!
-//! Rank 3. Part of `pte`. The walk that finds them is in `walk`.
+//! Rank 4. Part of `pte`. The walk that finds them is in `walk`.
 
 use std::fmt;
 

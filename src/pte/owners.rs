@@ -1,6 +1,6 @@
 //! Who wrote each byte of the arenas last.
 //!
-//! Rank 3. Part of `pte`. Imports nothing from this crate.
+//! Rank 4. Part of `pte`. Imports nothing from this crate.
 //!
 //! Ranges that were never written, or whose writer was forgotten, have no owner.
 

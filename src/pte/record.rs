@@ -1,6 +1,6 @@
 //! What is kept of a tensor, and the checks before it is kept.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! Sizes, memory order and name stay in the file and are read again on request.
 

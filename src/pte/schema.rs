@@ -1,6 +1,6 @@
 //! The tables of ExecuTorch's program schema that this reader looks at.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! A line is a field: its slot in the vtable, its name, its type. Slots that are
 //! left out are not read. An absent number is 0, an absent reference is `None`.

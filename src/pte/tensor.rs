@@ -1,6 +1,6 @@
 //! Tensors of a method, as their users see them.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! Everything was checked when the program was read, so nothing here fails.
 

@@ -1,6 +1,6 @@
 //! The values of a method: a union each.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 
 use std::fmt;
 

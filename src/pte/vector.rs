@@ -1,6 +1,6 @@
 //! The vectors and strings of a FlatBuffer.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! A vector is a slice of the file, checked when it is found. The tables that a
 //! vector of offsets leads to are checked when they are asked for.

@@ -1,6 +1,6 @@
 //! The walk that finds tensors that are overwritten before their last read.
 //!
-//! Rank 3. Part of `pte`. What the arenas hold meanwhile is in `memory`.
+//! Rank 4. Part of `pte`. What the arenas hold meanwhile is in `memory`.
 //!
 //! What an instruction writes is taken from the calling conventions: an
 //! out-variant operator lists its outputs again at the end of its arguments; a

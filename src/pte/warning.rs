@@ -1,6 +1,6 @@
 //! What is odd about a program, yet no reason to refuse it.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 
 use std::fmt;
 

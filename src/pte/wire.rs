@@ -1,6 +1,6 @@
 //! The tables of a FlatBuffer and their fields.
 //!
-//! Rank 3. Part of `pte`.
+//! Rank 4. Part of `pte`.
 //!
 //! `planus` reads tables and scalars. Offsets are followed here, from the start
 //! of the program and never from the parent table, because a vtable may lie

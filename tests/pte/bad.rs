@@ -1,7 +1,7 @@
 //! Malformed programs are refused with a precise error, odd ones are reported.
 
 use device_memory::pte::Program;
-use device_memory::{Device, DeviceType, Error, MemoryPlan};
+use device_memory::{Device, DeviceType, ErrorKind, MemoryPlan};
 
 use crate::messages::{REFUSALS, WARNINGS};
 use crate::support::{bytes, json, visit};
@@ -50,8 +50,9 @@ fn every_bad_program_is_refused_accepted_or_reported_as_the_index_says() {
 fn a_refusal_of_a_tensor_names_method_value_and_field_apart() {
     let bytes = bytes("bad/size_negative.pte");
 
-    let Err(Error::InvalidProgram(fault)) = Program::parse(&bytes) else {
-        panic!("a negative size is not refused");
+    let error = Program::parse(&bytes).unwrap_err();
+    let ErrorKind::InvalidProgram(fault) = error.kind() else {
+        panic!("{error:?}");
     };
 
     assert_eq!(fault.method.as_deref(), Some("forward"));

@@ -1,7 +1,7 @@
 //! Real programs say what three other readers say they say.
 
 use device_memory::pte::{Method, PlannedTensor, Program, Tensor};
-use device_memory::{Device, DeviceType, Error};
+use device_memory::{Device, DeviceType, ErrorKind, PlacementError};
 use serde_json::{Value, json};
 
 use crate::support::{bytes, json, programs, visit};
@@ -197,11 +197,11 @@ fn a_buffer_past_the_last_is_an_invalid_argument() {
 
     for error in [size, device] {
         assert!(matches!(
-            error,
-            Error::UnknownMemoryId {
+            error.kind(),
+            ErrorKind::Placement(PlacementError::UnknownMemoryId {
                 memory_id: 2,
                 count: 2
-            }
+            })
         ));
         assert_eq!(error.code(), 0x12);
         assert_eq!(

@@ -20,10 +20,7 @@ struct Counting;
 static COUNTING: Counting = Counting;
 
 // SAFETY: every call is passed on to the system's allocator as it is.
-#[expect(
-    unsafe_code,
-    reason = "an allocator is the only way to see allocations"
-)]
+#[expect(unsafe_code, reason = "implements an unsafe trait")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.get().wrapping_add(layout.size());

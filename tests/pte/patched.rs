@@ -133,3 +133,33 @@ fn a_small_file_that_unfolds_to_a_large_tree_is_refused() {
     );
     assert!(error.ends_with(&reason), "{error}");
 }
+
+#[test]
+fn an_item_of_a_list_that_is_no_tensor_is_refused() {
+    // Value 57 lists the three outputs of a normalization; value 54 is an integer.
+    for item in [54, 345, u32::MAX] {
+        let mut patch = Patch::of("transformer_cuda0");
+        let items = patch.child(patch.value(57), slot::LIST_ITEMS);
+        patch.set(items + 8, item);
+
+        assert_eq!(
+            refusal(&patch),
+            format!(
+                "invalid program: method \"forward\", value 57, items: TensorList names value {}, which is none of its kind among 345 values",
+                item.cast_signed()
+            )
+        );
+    }
+}
+
+#[test]
+fn an_item_of_a_list_that_is_no_integer_is_refused() {
+    let mut patch = Patch::of("transformer_cuda0");
+    let items = patch.child(patch.value(55), slot::LIST_ITEMS);
+    patch.set(items + 8, 1);
+
+    assert_eq!(
+        refusal(&patch),
+        "invalid program: method \"forward\", value 55, items: IntList names value 4294967350, which is none of its kind among 345 values"
+    );
+}

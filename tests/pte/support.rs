@@ -124,15 +124,13 @@ pub(crate) struct Patch {
 pub(crate) mod slot {
     pub(crate) const PROGRAM_EXECUTION_PLAN: usize = 1;
     pub(crate) const PLAN_VALUES: usize = 2;
-    pub(crate) const PLAN_INPUTS: usize = 3;
     pub(crate) const PLAN_CHAINS: usize = 5;
-    pub(crate) const PLAN_OPERATORS: usize = 6;
     pub(crate) const PLAN_BUFFER_SIZES: usize = 8;
     pub(crate) const PLAN_BUFFER_DEVICE: usize = 9;
     pub(crate) const CHAIN_INSTRUCTIONS: usize = 2;
     pub(crate) const UNION_TYPE: usize = 0;
     pub(crate) const UNION_VALUE: usize = 1;
-    pub(crate) const TENSOR_SIZES: usize = 2;
+    pub(crate) const LIST_ITEMS: usize = 0;
     pub(crate) const TENSOR_ALLOCATION: usize = 6;
     pub(crate) const ALLOCATION_OFFSET: usize = 1;
     pub(crate) const CALL_ARGS: usize = 1;
