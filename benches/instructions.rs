@@ -15,6 +15,8 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+#[cfg(feature = "pte")]
+use device_memory::pte::Program;
 use device_memory::{
     Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
     DeviceMemoryBuffer, DevicePtr, DeviceType, HierarchicalAllocator, MemoryPlan, Placement,
@@ -174,6 +176,22 @@ fn main() -> ExitCode {
             repeat(count, || {
                 let mut memory = PlannedMemory::allocate(&plan, registry).expect("memory");
                 drop(black_box(memory.view()));
+            });
+        }
+        #[cfg(feature = "pte")]
+        "add_cuda0" | "transformer_cuda0" => {
+            let file = format!(
+                "{}/tests/data/pte/{operation}.pte",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let bytes = std::fs::read(file).expect("test data");
+            repeat(count, || {
+                let program = Program::parse(black_box(&bytes)).expect("a good program");
+                for method in program.methods() {
+                    for tensor in method.planned_tensors() {
+                        black_box(&(tensor.value(), tensor.placement()));
+                    }
+                }
             });
         }
         other => {

@@ -41,3 +41,5 @@ row offset_lookup $(($(per offset_lookup 1000) - loop)) 22
 row offset_refused $(($(per offset_refused 1000) - loop)) 2274
 row allocator_4_arenas $(($(per allocator_4_arenas 1000) - $(per allocator_4_arenas_setup 1000))) 53
 row planned_4_arenas $(($(per planned_4_arenas 1000) - loop)) 1423
+row add_cuda0.pte $(($(per add_cuda0 100) - loop))
+row transformer_cuda0.pte $(($(per transformer_cuda0 20) - loop))

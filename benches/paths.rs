@@ -25,8 +25,7 @@ fn buffers(c: &mut Criterion) {
     let mut group = c.benchmark_group("copy, host");
     for size in [64_usize, 4096, 1 << 20] {
         let bytes = vec![7; size];
-        let mut buffer =
-            DeviceMemoryBuffer::create(size, DeviceType::Cpu, 0).expect("host memory");
+        let mut buffer = DeviceMemoryBuffer::create(size, DeviceType::Cpu, 0).expect("host memory");
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_with_input(BenchmarkId::from_parameter(size), &bytes, |b, bytes| {
             b.iter(|| buffer.copy_from_host(black_box(bytes)));

@@ -15,6 +15,8 @@
 )]
 
 pub mod backend;
+#[cfg(feature = "pte")]
+pub mod pte;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -1,0 +1,184 @@
+//! The examples, run as programs.
+
+#![cfg(all(feature = "pte", feature = "testing"))]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The folder of the built examples, built now if they are not.
+fn examples() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.parent().and_then(Path::parent).unwrap().to_owned();
+        let mut build = Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "--quiet",
+            "--offline",
+            "--all-features",
+            "--examples",
+        ]);
+        build.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success());
+        profile.join("examples")
+    })
+}
+
+fn run(example: &str, arguments: &[&str]) -> Output {
+    Command::new(examples().join(example))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap()
+}
+
+fn json(path: impl AsRef<Path>) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// The names of all good programs.
+fn programs() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir("tests/data/pte")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|name| name.strip_suffix(".pte").map(str::to_owned))
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 30);
+    names
+}
+
+#[test]
+fn nested_cargo_both_program_examples_print_the_expected_json() {
+    for name in programs() {
+        let file = format!("tests/data/pte/{name}.pte");
+        let expected = json(format!("tests/data/pte/{name}.expect.json"));
+
+        for example in ["inspect_program", "place_program"] {
+            let output = run(example, &[&file, "--json"]);
+
+            assert!(output.status.success(), "{example} {name}");
+            assert_eq!(
+                String::from_utf8_lossy(&output.stderr),
+                "",
+                "{example} {name}"
+            );
+            let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(found["file"], expected["file"]);
+            assert_eq!(found["bytes"], expected["bytes"]);
+            let methods = found["methods"].as_array().unwrap();
+            assert_eq!(methods.len(), expected["methods"].as_array().unwrap().len());
+            for (found, expected) in methods.iter().zip(expected["methods"].as_array().unwrap()) {
+                for field in [
+                    "name",
+                    "inputs",
+                    "outputs",
+                    "non_const_buffer_sizes",
+                    "num_memory_planned_buffers",
+                    "buffers",
+                    "planned_tensors",
+                ] {
+                    assert_eq!(found[field], expected[field], "{example} {name} {field}");
+                }
+            }
+            if example == "place_program" {
+                assert_eq!(found["live_bytes"], 0, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nested_cargo_placing_a_program_ends_without_live_bytes() {
+    for name in programs() {
+        let output = run("place_program", &[&format!("tests/data/pte/{name}.pte")]);
+
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{name}");
+        assert!(text.ends_with("\nlive bytes: 0\n"), "{name}: {text}");
+        for arena in text.lines().filter(|line| line.contains(" B  ")) {
+            let simulated = arena.ends_with("simulated: no driver was used");
+            assert_eq!(simulated, arena.contains("  cuda:"), "{name}: {arena}");
+        }
+    }
+}
+
+#[test]
+fn nested_cargo_a_refused_program_is_one_line_and_an_oddity_is_a_warning() {
+    for case in json("tests/data/pte/bad/INDEX.json").as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let file = format!("tests/data/pte/bad/{name}.pte");
+
+        let output = run("inspect_program", &[&file]);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        match case["should"].as_str().unwrap() {
+            "refuse" => {
+                assert_eq!(output.status.code(), Some(1), "{name}");
+                assert_eq!(stderr.lines().count(), 1, "{name}: {stderr}");
+                assert!(
+                    stderr.starts_with("error: invalid program: "),
+                    "{name}: {stderr}"
+                );
+                assert!(output.stdout.is_empty(), "{name}");
+            }
+            "lint" => {
+                assert!(output.status.success(), "{name}: {stderr}");
+                assert!(!stderr.is_empty(), "{name}");
+                assert!(
+                    stderr.lines().all(|line| line.starts_with("warning: ")),
+                    "{name}: {stderr}"
+                );
+            }
+            _ => {
+                assert!(output.status.success(), "{name}: {stderr}");
+                assert_eq!(stderr, "", "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nested_cargo_a_method_is_chosen_by_name() {
+    let file = "tests/data/pte/multi_method_cpu.pte";
+
+    let one = run("inspect_program", &[file, "--method", "encode", "--json"]);
+    let none = run("place_program", &[file, "--method", "nonsense"]);
+
+    let found: Value = serde_json::from_slice(&one.stdout).unwrap();
+    assert_eq!(found["methods"].as_array().unwrap().len(), 1);
+    assert_eq!(found["methods"][0]["name"], "encode");
+    assert_eq!(none.status.code(), Some(1));
+    let stderr = String::from_utf8(none.stderr).unwrap();
+    assert!(
+        stderr.contains("nonsense") && stderr.contains("decode"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn nested_cargo_the_numbered_examples_run() {
+    for example in [
+        "01_allocate",
+        "02_registry",
+        "03_views",
+        "04_planned_memory",
+        "05_tensors",
+        "06_write_an_allocator",
+        "07_fail_each_call",
+    ] {
+        let output = run(example, &[]);
+
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{example}");
+        assert!(output.stderr.is_empty(), "{example}");
+        assert!(!stdout.contains("unexpected"), "{example}: {stdout}");
+    }
+}
