@@ -5,10 +5,9 @@
 //! difference, so that everything but the operation itself drops out.
 
 #![expect(
-    missing_docs,
     unsafe_code,
     clippy::print_stderr,
-    reason = "a program, not an interface; its allocator returns static memory"
+    reason = "a program; its allocator returns static memory"
 )]
 
 use std::hint::black_box;

@@ -2,8 +2,6 @@
 //!
 //! Wall time is for people; `instructions.sh` counts what can be repeated.
 
-#![expect(missing_docs, reason = "a program, not an interface")]
-
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
