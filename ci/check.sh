@@ -37,6 +37,7 @@ done
 cargo clippy --quiet --all-targets --all-features -- -D warnings
 
 step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --all-features --document-private-items
 
 step "the commands of the README, in a clean clone"

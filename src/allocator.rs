@@ -37,9 +37,8 @@ pub struct MemoryInfo {
 /// be called from any thread at any time, and none depends on the calling
 /// thread's current device or context, nor leaves it changed.
 ///
-/// To write one, implement the six required methods and run
-/// [`testing::conformance`](crate::testing::conformance) on it (feature
-/// `testing`).
+/// To write one, implement the six required methods and run the suite in
+/// `testing::conformance` on it (feature `testing`).
 ///
 /// # Safety
 ///
