@@ -98,6 +98,63 @@ pub enum ErrorKind {
         /// The allocator's own error.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// No driver for the type of device could be loaded.
+    #[error("no driver found for {device_type}: tried {}", tried.join(", "))]
+    DriverNotFound {
+        /// The type asked for.
+        device_type: DeviceType,
+        /// The names of the libraries tried.
+        tried: Vec<String>,
+    },
+    /// The driver lacks a function that is needed.
+    #[error("driver of {device_type} lacks {symbol}")]
+    MissingSymbol {
+        /// The type asked for.
+        device_type: DeviceType,
+        /// The function.
+        symbol: &'static str,
+    },
+    /// The driver is older than what is needed.
+    #[error(
+        "driver of {device_type} is too old: found {}.{}, needed {}.{}",
+        found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10
+    )]
+    DriverTooOld {
+        /// The type asked for.
+        device_type: DeviceType,
+        /// The version found, as the driver gives it: 12040 for 12.4.
+        found: u32,
+        /// The least version that will do.
+        needed: u32,
+    },
+    /// The driver is there, and no device of the type is.
+    #[error("no device of type {device_type} present")]
+    NoDevice {
+        /// The type asked for.
+        device_type: DeviceType,
+    },
+    /// The driver failed, with a code of its own.
+    #[error("{operation} on {device} failed: {call} returned {code} ({name})")]
+    Driver {
+        /// The device used.
+        device: Device,
+        /// What was attempted.
+        operation: Operation,
+        /// The driver's function.
+        call: &'static str,
+        /// The driver's code.
+        code: u32,
+        /// The driver's name for the code.
+        name: &'static str,
+    },
+    /// The stream is recording a graph, which a call would spoil.
+    #[error("{operation} on {device} refused: its stream is capturing")]
+    Capturing {
+        /// The device used.
+        device: Device,
+        /// What was attempted.
+        operation: Operation,
+    },
     /// The allocator panicked. What it was asked to do may or may not be done.
     #[error("allocator panicked during {operation} on {device}")]
     AllocatorPanicked {
@@ -283,10 +340,15 @@ impl Error {
         match self.root() {
             ErrorKind::BadAllocator { .. }
             | ErrorKind::Backend { .. }
+            | ErrorKind::Driver { .. }
             | ErrorKind::AllocatorPanicked { .. }
             | ErrorKind::AtIndex { .. } => 0x01,
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
-            ErrorKind::NotSupported { .. } | ErrorKind::NotHostAccessible { .. } => 0x10,
+            ErrorKind::NotSupported { .. }
+            | ErrorKind::NotHostAccessible { .. }
+            | ErrorKind::MissingSymbol { .. }
+            | ErrorKind::DriverTooOld { .. }
+            | ErrorKind::Capturing { .. } => 0x10,
             ErrorKind::InvalidDevice { .. }
             | ErrorKind::ParseDevice(_)
             | ErrorKind::Layout(_)
@@ -297,7 +359,9 @@ impl Error {
             | ErrorKind::Overlap { .. }
             | ErrorKind::InvalidTensor { .. } => 0x12,
             ErrorKind::AlreadyRegistered { .. } => 0x16,
-            ErrorKind::NotRegistered { .. } => 0x20,
+            ErrorKind::NotRegistered { .. }
+            | ErrorKind::DriverNotFound { .. }
+            | ErrorKind::NoDevice { .. } => 0x20,
             ErrorKind::Placement(error) => error.code(),
             ErrorKind::OutOfMemory(_) => 0x21,
             ErrorKind::InvalidProgram(_) => 0x23,
@@ -377,6 +441,8 @@ pub enum Operation {
     Synchronize,
     /// Giving unused memory back to the system.
     Trim,
+    /// Making a device ready for use.
+    Open,
 }
 
 impl fmt::Display for Operation {
@@ -391,6 +457,7 @@ impl fmt::Display for Operation {
             Self::MemoryInfo => "memory info",
             Self::Synchronize => "synchronize",
             Self::Trim => "trim",
+            Self::Open => "open",
         })
     }
 }

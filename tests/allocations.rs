@@ -92,7 +92,9 @@ fn the_count_counts() {
 
 #[test]
 fn creating_copying_and_dropping_takes_nothing_from_the_heap() {
-    DeviceAllocatorRegistry::global().register(&Addresses).unwrap();
+    DeviceAllocatorRegistry::global()
+        .register(&Addresses)
+        .unwrap();
     let local = DeviceAllocatorRegistry::new();
     local.register(&Addresses).unwrap();
     let layout = DeviceLayout::from_size(64).unwrap();

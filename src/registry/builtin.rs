@@ -2,9 +2,16 @@
 //!
 //! Rank 5. Part of `registry`.
 
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+
 use once_cell::sync::OnceCell;
 
 use crate::allocator::AllocatorHandle;
+#[cfg(feature = "cuda")]
+use crate::allocator::DeviceAllocator;
+#[cfg(feature = "cuda")]
+use crate::backend::cuda;
 use crate::backend::host::HostAllocator;
 use crate::device::DeviceType;
 use crate::error::{ErrorKind, Result};
@@ -34,10 +41,28 @@ impl Builtin {
 #[cold]
 pub(super) fn open(device_type: DeviceType) -> Result<&'static AllocatorHandle> {
     static HOST: Builtin = Builtin::new(|| Ok(AllocatorHandle::from(&HostAllocator)));
+    #[cfg(feature = "cuda")]
+    static CUDA: Builtin = Builtin::new(|| forever(cuda::CudaAllocator::open()));
+    #[cfg(feature = "cuda")]
+    static CUDA_HOST: Builtin = Builtin::new(|| forever(cuda::CudaHostAllocator::open()));
+    #[cfg(feature = "cuda")]
+    static CUDA_MANAGED: Builtin = Builtin::new(|| forever(cuda::CudaManagedAllocator::open()));
     match device_type {
         DeviceType::Cpu => HOST.get(),
+        #[cfg(feature = "cuda")]
+        DeviceType::Cuda => CUDA.get(),
+        #[cfg(feature = "cuda")]
+        DeviceType::CudaHost => CUDA_HOST.get(),
+        #[cfg(feature = "cuda")]
+        DeviceType::CudaManaged => CUDA_MANAGED.get(),
         _ => Err(ErrorKind::NotRegistered { device_type }.into()),
     }
+}
+
+/// A handle, that is never counted, of what was opened.
+#[cfg(feature = "cuda")]
+fn forever<A: DeviceAllocator + 'static>(opened: Result<A>) -> Result<AllocatorHandle> {
+    opened.map(|allocator| AllocatorHandle::from(Arc::new(allocator)).into_forever())
 }
 
 #[cfg(test)]

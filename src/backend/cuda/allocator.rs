@@ -1,0 +1,463 @@
+//! Memory of NVIDIA GPUs.
+//!
+//! Rank 4. Part of `backend::cuda`. Imports `allocator` and the words.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use super::device::CudaDevice;
+use super::devices::Devices;
+use super::driver;
+use super::order::Order;
+use super::overaligned::Overaligned;
+use super::status::{OUT_OF_MEMORY, Outcome, Status};
+use super::uses::{self, Uses};
+use crate::address::DevicePtr;
+use crate::allocator::{DeviceAllocator, MemoryInfo};
+use crate::device::{Device, DeviceIndex, DeviceType};
+use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
+use crate::layout::DeviceLayout;
+
+/// The allocator of the devices of type `Cuda`.
+///
+/// It keeps the primary context of each device that is used. A call makes that
+/// context current and the caller's current again; nothing depends on which one
+/// that was. Memory is allocated in stream order where the device has memory
+/// pools, else synchronously; which of the two is fixed for a device.
+///
+/// Each call is complete for all streams of the device when it returns, and a
+/// free waits for all work of the device. To have less waiting, let calls be in
+/// the order of a stream: [`on_stream`](Self::on_stream).
+///
+/// Clones share the devices. The global registry opens one on first use.
+#[derive(Clone, Debug)]
+pub struct CudaAllocator {
+    shared: Arc<Shared>,
+    order: Order,
+}
+
+/// What an allocator and its handles on streams have in common.
+#[derive(Debug)]
+struct Shared {
+    devices: Devices,
+    overaligned: Overaligned,
+    uses: Uses,
+}
+
+/// How to open a [`CudaAllocator`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CudaAllocatorBuilder {
+    release_threshold: Option<u64>,
+}
+
+impl CudaAllocatorBuilder {
+    /// Gives each device a pool of its own that keeps up to `bytes` of unused
+    /// memory rather than giving them back to the driver.
+    ///
+    /// Without this, memory comes from the current pool of the device, which
+    /// other libraries share and whose settings are not touched.
+    #[must_use]
+    pub fn release_threshold(self, bytes: u64) -> Self {
+        Self {
+            release_threshold: Some(bytes),
+        }
+    }
+
+    /// Finds the driver.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaAllocator::open`].
+    pub fn open(self) -> Result<CudaAllocator> {
+        Ok(CudaAllocator {
+            shared: Arc::new(Shared {
+                devices: Devices::open(DeviceType::Cuda, self.release_threshold)?,
+                overaligned: Overaligned::default(),
+                uses: Uses::default(),
+            }),
+            order: Order::Device,
+        })
+    }
+}
+
+impl CudaAllocator {
+    /// Finds the driver and counts its devices; a device is made ready when it is
+    /// first used.
+    ///
+    /// # Errors
+    ///
+    /// - [`DriverNotFound`](ErrorKind::DriverNotFound): no library could be loaded.
+    /// - [`MissingSymbol`](ErrorKind::MissingSymbol): it lacks a function.
+    /// - [`DriverTooOld`](ErrorKind::DriverTooOld): its version is below 11.4.
+    /// - [`NoDevice`](ErrorKind::NoDevice): it has no device.
+    /// - [`Driver`](ErrorKind::Driver): it failed otherwise.
+    pub fn open() -> Result<Self> {
+        Self::builder().open()
+    }
+
+    /// How to open one, with options.
+    #[must_use]
+    pub fn builder() -> CudaAllocatorBuilder {
+        CudaAllocatorBuilder::default()
+    }
+
+    /// A handle whose allocations, frees and copies are in the order of `stream`.
+    ///
+    /// Memory that it allocates may be used by work given to the stream after
+    /// that, and freeing it does not wait: work given to the stream before is done
+    /// first. Work on other streams must be told of with
+    /// [`record_use`](Self::record_use). A copy to or from the host is waited for
+    /// before it returns. It serves the device of the stream only.
+    ///
+    /// # Errors
+    ///
+    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the stream is not of the
+    ///   primary context of its device, which is what memory is allocated in.
+    /// - as for the first use of the device.
+    pub fn on_stream(&self, stream: &Arc<CudaStream>) -> Result<Self> {
+        let device = device_of(stream)?;
+        let ready = self.device(device.index(), Operation::Open)?;
+        if ready.context() != stream.context().cu_ctx() {
+            return Err(ErrorKind::DeviceMismatch {
+                expected: device,
+                found: device,
+            }
+            .into());
+        }
+        Ok(Self {
+            shared: Arc::clone(&self.shared),
+            order: Order::Stream(Arc::clone(stream)),
+        })
+    }
+
+    /// Tells that work on `stream` uses the block at `ptr`, which this allocator
+    /// or a handle of it allocated. Freeing the block waits for what the stream
+    /// was given until then.
+    pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) {
+        self.shared.uses.record(address(ptr), stream);
+    }
+
+    /// The device `index`, entered by the caller.
+    #[inline]
+    fn device(&self, index: DeviceIndex, operation: Operation) -> Result<&CudaDevice> {
+        let device = self
+            .shared
+            .devices
+            .get(DeviceType::Cuda, index, operation)?;
+        if let Order::Stream(stream) = &self.order {
+            let expected = device_of(stream)?;
+            if expected.index() != index {
+                return Err(ErrorKind::DeviceMismatch {
+                    expected,
+                    found: cuda(index),
+                }
+                .into());
+            }
+        }
+        Ok(device)
+    }
+
+    /// Runs `call` with the context of the device current.
+    #[inline]
+    fn with_device<T>(
+        &self,
+        index: DeviceIndex,
+        operation: Operation,
+        call: impl FnOnce(&CudaDevice) -> Outcome<T>,
+    ) -> Result<T> {
+        let device = self.device(index, operation)?;
+        let failed = |status: Status| status.into_error(cuda(index), operation);
+        let _entered = device.enter().map_err(failed)?;
+        call(device).map_err(failed)
+    }
+
+    /// Refuses to spoil a graph that the stream is recording.
+    #[inline]
+    fn check_not_capturing(&self, index: DeviceIndex, operation: Operation) -> Result<()> {
+        let device = cuda(index);
+        match self.order.is_capturing() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(ErrorKind::Capturing { device, operation }.into()),
+            Err(status) => Err(status.into_error(device, operation)),
+        }
+    }
+
+    /// Allocates `size` bytes at whatever address the driver gives.
+    #[inline]
+    #[expect(unsafe_code, reason = "calls the driver")]
+    fn allocate_block(&self, device: &CudaDevice, size: usize) -> Outcome<u64> {
+        if !device.has_pools() {
+            // SAFETY: the context is current.
+            return unsafe { driver::alloc(size) };
+        }
+        let stream = self.order.stream(device);
+        let start = match device.pool() {
+            // SAFETY: the pool and the stream are of this device and alive.
+            Some(pool) => unsafe { driver::alloc_from_pool(size, pool, stream) },
+            // SAFETY: the stream is of this device and alive.
+            None => unsafe { driver::alloc_async(size, stream) },
+        }?;
+        match self.order.after_allocate(device) {
+            Ok(()) => Ok(start),
+            Err(status) => {
+                // SAFETY: the block was just allocated on this stream.
+                let _ = unsafe { driver::free_async(start, stream) };
+                Err(status)
+            }
+        }
+    }
+
+    /// Frees a block that [`allocate_block`](Self::allocate_block) gave, after the
+    /// work that uses it.
+    #[inline]
+    #[expect(unsafe_code, reason = "calls the driver")]
+    fn free_block(
+        &self,
+        device: &CudaDevice,
+        start: u64,
+        others: &[Arc<CudaStream>],
+    ) -> Outcome<()> {
+        self.order.before_free()?;
+        let stream = self.order.stream(device);
+        uses::wait_for(stream, others)?;
+        if device.has_pools() {
+            // SAFETY: the block was allocated in stream order on this device, and
+            // all work that uses it is before this on the stream.
+            unsafe { driver::free_async(start, stream) }
+        } else {
+            // SAFETY: the stream is of this device and alive.
+            unsafe { driver::stream_synchronize(stream) }?;
+            // SAFETY: the block was allocated synchronously on this device, and
+            // all work that uses it is done.
+            unsafe { driver::free(start) }
+        }
+    }
+
+    /// The report of an allocation that found no room.
+    #[cold]
+    #[expect(unsafe_code, reason = "calls the driver")]
+    fn out_of_memory(layout: DeviceLayout, index: DeviceIndex) -> Error {
+        let mut report = OutOfMemory::new(cuda(index), layout);
+        // SAFETY: the context is current.
+        if let Ok((free, total)) = unsafe { driver::memory_info() } {
+            report.device_free = Some(free);
+            report.device_total = Some(total);
+        }
+        report.into()
+    }
+}
+
+// SAFETY: by number of the promises,
+// 1. The type is a constant; devices are counted once.
+// 2. to 4. Blocks are the driver's, which stay valid and apart until they are
+//    freed; `Overaligned` hands out an aligned address within a larger block.
+// 5. The host can not read the memory.
+// 6. Copies and fills are waited for before they return, also when they fail: a
+//    failure of the driver's call gives the stream nothing.
+// 7. A block is freed again if anything after its allocation fails. What was
+//    taken back for a free is put back if it fails.
+// 8. The driver refuses to allocate no bytes, and copies of none do nothing.
+#[expect(unsafe_code, reason = "implements an unsafe trait")]
+unsafe impl DeviceAllocator for CudaAllocator {
+    fn device_type(&self) -> DeviceType {
+        DeviceType::Cuda
+    }
+
+    fn device_count(&self) -> usize {
+        self.shared.devices.len()
+    }
+
+    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+        let operation = Operation::Allocate;
+        let device = self.device(index, operation)?;
+        let failed = |status: Status| status.into_error(cuda(index), operation);
+        let _entered = device.enter().map_err(failed)?;
+        self.check_not_capturing(index, operation)?;
+        let Some(size) = Overaligned::size_to_allocate(layout) else {
+            return Err(Self::out_of_memory(layout, index));
+        };
+        let start = match self.allocate_block(device, size) {
+            Ok(start) => start,
+            Err(status) if status.code == OUT_OF_MEMORY => {
+                return Err(Self::out_of_memory(layout, index));
+            }
+            Err(status) => return Err(failed(status)),
+        };
+        let ptr = self.shared.overaligned.hand_out(start, layout);
+        pointer(ptr).ok_or_else(|| {
+            Error::backend(cuda(index), operation, "the driver returned a null address")
+        })
+    }
+
+    unsafe fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+    ) -> Result<()> {
+        let operation = Operation::Deallocate;
+        let ptr = address(ptr);
+        let device = self.device(index, operation)?;
+        let failed = |status: Status| status.into_error(cuda(index), operation);
+        let _entered = device.enter().map_err(failed)?;
+        self.check_not_capturing(index, operation)?;
+        let start = self.shared.overaligned.take_back(ptr, layout);
+        let others = self.shared.uses.take(ptr);
+        match self.free_block(device, start, &others) {
+            Ok(()) => Ok(()),
+            Err(status) => {
+                self.shared.overaligned.put_back(ptr, start, layout);
+                self.shared.uses.put_back(ptr, others);
+                Err(failed(status))
+            }
+        }
+    }
+
+    unsafe fn copy_host_to_device(
+        &self,
+        dst: DevicePtr,
+        src: *const u8,
+        size: usize,
+        index: DeviceIndex,
+    ) -> Result<()> {
+        let operation = Operation::CopyHostToDevice;
+        let (dst, src) = (address(dst), src.cast::<c_void>());
+        self.check_not_capturing(index, operation)?;
+        self.with_device(index, operation, |_| {
+            let stream = self.order.copy_stream();
+            // SAFETY: the caller promises that both ranges are valid until this
+            // returns, which is after the copy is waited for.
+            unsafe { driver::copy_to_device_async(dst, src, size, stream) }?;
+            wait_for_stream(stream)
+        })
+    }
+
+    unsafe fn copy_device_to_host(
+        &self,
+        dst: *mut u8,
+        src: DevicePtr,
+        size: usize,
+        index: DeviceIndex,
+    ) -> Result<()> {
+        let operation = Operation::CopyDeviceToHost;
+        let (dst, src) = (dst.cast::<c_void>(), address(src));
+        self.check_not_capturing(index, operation)?;
+        self.with_device(index, operation, |_| {
+            let stream = self.order.copy_stream();
+            // SAFETY: as for the other direction.
+            unsafe { driver::copy_to_host_async(dst, src, size, stream) }?;
+            wait_for_stream(stream)
+        })
+    }
+
+    unsafe fn copy_device_to_device(
+        &self,
+        dst: DevicePtr,
+        dst_index: DeviceIndex,
+        src: DevicePtr,
+        src_index: DeviceIndex,
+        size: usize,
+    ) -> Result<()> {
+        let operation = Operation::CopyDeviceToDevice;
+        let (dst, src) = (address(dst), address(src));
+        self.check_not_capturing(dst_index, operation)?;
+        let devices = &self.shared.devices;
+        let from = devices.get(DeviceType::Cuda, src_index, operation)?;
+        self.with_device(dst_index, operation, |device| {
+            let stream = self.order.copy_stream();
+            if dst_index == src_index {
+                // SAFETY: the caller promises that both ranges are valid and apart
+                // until this returns, which is after the copy is waited for.
+                unsafe { driver::copy_on_device_async(dst, src, size, stream) }?;
+            } else {
+                let (to, from) = (device.context(), from.context());
+                // SAFETY: as above; each address is of the context beside it. The
+                // driver goes through the host where the devices are not peers.
+                unsafe { driver::copy_peer_async(dst, to, src, from, size, stream) }?;
+            }
+            wait_for_stream(stream)
+        })
+    }
+
+    unsafe fn fill(&self, dst: DevicePtr, byte: u8, size: usize, index: DeviceIndex) -> Result<()> {
+        let operation = Operation::Fill;
+        let dst = address(dst);
+        self.check_not_capturing(index, operation)?;
+        self.with_device(index, operation, |_| {
+            let stream = self.order.copy_stream();
+            // SAFETY: the caller promises that the range is valid until this
+            // returns, which is after the fill is waited for.
+            unsafe { driver::fill_async(dst, byte, size, stream) }?;
+            wait_for_stream(stream)
+        })
+    }
+
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
+        self.with_device(index, Operation::MemoryInfo, |_| {
+            // SAFETY: the context is current.
+            let (free, total) = unsafe { driver::memory_info() }?;
+            Ok(Some(MemoryInfo { free, total }))
+        })
+    }
+
+    fn synchronize(&self, index: DeviceIndex) -> Result<()> {
+        self.with_device(index, Operation::Synchronize, |_| match &self.order {
+            // SAFETY: the context is current.
+            Order::Device => unsafe { driver::context_synchronize() },
+            Order::Stream(stream) => wait_for_stream(stream.cu_stream()),
+        })
+    }
+
+    fn trim(&self, index: DeviceIndex) -> Result<usize> {
+        self.with_device(index, Operation::Trim, |device| {
+            if device.has_pools() {
+                super::pool::trim(device.current_pool()?)
+            } else {
+                Ok(0)
+            }
+        })
+    }
+}
+
+/// Waits for all work of a stream, in its context.
+#[inline]
+#[expect(unsafe_code, reason = "calls the driver")]
+fn wait_for_stream(stream: CUstream) -> Outcome<()> {
+    // SAFETY: the stream is alive: it is the context's null stream, or kept by
+    // the handle.
+    unsafe { driver::stream_synchronize(stream) }
+}
+
+/// The device `index` of type `Cuda`.
+fn cuda(index: DeviceIndex) -> Device {
+    Device::new(DeviceType::Cuda, index)
+}
+
+/// The device that a stream is of.
+fn device_of(stream: &CudaStream) -> Result<Device> {
+    let ordinal = stream.context().ordinal();
+    match DeviceIndex::try_from(ordinal) {
+        Ok(index) => Ok(cuda(index)),
+        Err(_) => Err(ErrorKind::InvalidDevice {
+            device: cuda(DeviceIndex::MAX),
+            count: ordinal,
+        }
+        .into()),
+    }
+}
+
+/// The driver's form of an address.
+#[inline]
+#[expect(clippy::as_conversions, reason = "an address has at most 64 bits")]
+pub(super) fn address(ptr: DevicePtr) -> u64 {
+    ptr.addr() as u64
+}
+
+/// The address that the driver means, unless it is null.
+#[inline]
+pub(super) fn pointer(address: u64) -> Option<DevicePtr> {
+    usize::try_from(address).ok().and_then(DevicePtr::from_addr)
+}
