@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -1546,6 +1546,26 @@ mod hostile_allocators {
         PanicsInHostAccess,
         /// Panics when asked how many devices there are.
         PanicsInCount,
+        /// The same with something that panics again when it is dropped.
+        PanicsTwiceInCount,
+    }
+
+    /// Something to panic with that tells when it is dropped.
+    struct Payload {
+        drops: Arc<AtomicU8>,
+        panics: bool,
+    }
+
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, Ordering::SeqCst);
+            if self.panics {
+                panic_any(Payload {
+                    drops: Arc::clone(&self.drops),
+                    panics: true,
+                });
+            }
+        }
     }
 
     const HIGH: usize = usize::MAX - 63;
@@ -1556,6 +1576,7 @@ mod hostile_allocators {
         fake: FakeDevice,
         way: Way,
         asked: AtomicU8,
+        drops: Arc<AtomicU8>,
     }
 
     impl Hostile {
@@ -1565,6 +1586,7 @@ mod hostile_allocators {
                 fake: fake.clone(),
                 way,
                 asked: AtomicU8::new(0),
+                drops: Arc::default(),
             };
             (fake, Arc::new(hostile))
         }
@@ -1590,8 +1612,13 @@ mod hostile_allocators {
             }
         }
         fn device_count(&self) -> usize {
-            assert_ne!(self.way, Way::PanicsInCount, "no count");
-            1
+            let panics = match self.way {
+                Way::PanicsInCount => false,
+                Way::PanicsTwiceInCount => true,
+                _ => return 1,
+            };
+            let drops = Arc::clone(&self.drops);
+            panic_any(Payload { drops, panics })
         }
         fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
             let ptr = self.fake.allocate(layout, index)?;
@@ -1731,12 +1758,27 @@ mod hostile_allocators {
     }
 
     #[test]
-    fn a_panic_over_the_number_of_devices_is_an_error() {
+    fn a_panic_over_the_number_of_devices_is_an_error_that_leaks_nothing() {
         let (_, hostile) = Hostile::new(Way::PanicsInCount);
 
-        let error = DeviceMemoryBuffer::create_with(hostile, layout(0), 0).unwrap_err();
+        let error =
+            DeviceMemoryBuffer::create_with(Arc::clone(&hostile), layout(0), 0).unwrap_err();
 
         assert!(matches!(error.kind(), ErrorKind::AllocatorPanicked { .. }));
+        assert_eq!(hostile.drops.load(Ordering::SeqCst), 1);
+        assert_eq!(Arc::strong_count(&hostile), 1);
+    }
+
+    #[test]
+    fn what_an_allocator_panics_with_may_panic_again_when_it_is_dropped() {
+        let (_, hostile) = Hostile::new(Way::PanicsTwiceInCount);
+
+        let created = catch_unwind(AssertUnwindSafe(|| {
+            DeviceMemoryBuffer::create_with(Arc::clone(&hostile), layout(0), 0).is_err()
+        }));
+
+        assert!(matches!(created, Ok(true)));
+        assert!(hostile.drops.load(Ordering::SeqCst) <= 1);
     }
 
     #[test]
