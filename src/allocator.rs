@@ -17,7 +17,7 @@ use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
-pub(crate) use guard::guarded;
+pub(crate) use guard::{device_type_of, guarded};
 pub use handle::AllocatorHandle;
 pub(crate) use staging::{copy_through_host, host_bytes};
 

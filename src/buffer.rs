@@ -14,7 +14,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::address::DevicePtr;
-use crate::allocator::{AllocatorHandle, DeviceAllocator, guarded};
+use crate::allocator::{AllocatorHandle, DeviceAllocator, device_type_of, guarded};
 use crate::backend::host::HostAllocator;
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{AllocatorFault, Error, ErrorKind, Operation, Result};
@@ -23,6 +23,7 @@ use crate::layout::DeviceLayout;
 use crate::process::ProcessGeneration;
 use crate::registry::DeviceAllocatorRegistry;
 use crate::span::{DeviceSpan, DeviceSpanMut};
+use crate::unwind::caught;
 
 pub(crate) use batch::BufferStack;
 pub use raw::RawDeviceMemory;
@@ -203,7 +204,7 @@ impl DeviceMemoryBuffer {
         index: DeviceIndex,
     ) -> Result<Self> {
         let allocator = allocator.into();
-        let device = Device::new(allocator.device_type(), index);
+        let device = Device::new(device_type_of(&*allocator)?, index);
         Self::allocate(&allocator, layout, device)
     }
 
@@ -474,10 +475,7 @@ impl DeviceMemoryBuffer {
         // (invariant 0), which ends here.
         let handle = unsafe { AllocatorHandle::from_parts(self.allocator, true) };
         // An allocator that panics when it is dropped has no one to tell.
-        let _ = guarded(self.device, Operation::Deallocate, || {
-            drop(handle);
-            Ok(())
-        });
+        let _ = caught(|| drop(handle));
     }
 }
 

@@ -106,6 +106,9 @@ pub enum ErrorKind {
         /// What was attempted.
         operation: Operation,
     },
+    /// An allocator panicked when it was asked for its type of device.
+    #[error("allocator panicked when asked for its type of device")]
+    NoDeviceType,
     /// The device's allocator does not offer the operation.
     #[error("{operation} is not supported on {device}")]
     NotSupported {
@@ -284,6 +287,7 @@ impl Error {
             ErrorKind::BadAllocator { .. }
             | ErrorKind::Backend { .. }
             | ErrorKind::AllocatorPanicked { .. }
+            | ErrorKind::NoDeviceType
             | ErrorKind::AtIndex { .. } => 0x01,
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
             ErrorKind::NotSupported { .. } | ErrorKind::NotHostAccessible { .. } => 0x10,
@@ -377,6 +381,8 @@ pub enum Operation {
     Synchronize,
     /// Giving unused memory back to the system.
     Trim,
+    /// Reading or writing memory by the host itself.
+    HostAccess,
 }
 
 impl fmt::Display for Operation {
@@ -391,6 +397,7 @@ impl fmt::Display for Operation {
             Self::MemoryInfo => "memory info",
             Self::Synchronize => "synchronize",
             Self::Trim => "trim",
+            Self::HostAccess => "host access",
         })
     }
 }

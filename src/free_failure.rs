@@ -5,7 +5,6 @@
 //! A failed free is told to the hook of the process and counted, and to nobody
 //! else: never to a later, unrelated call.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +14,7 @@ use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::error::Error;
 use crate::layout::DeviceLayout;
+use crate::unwind::caught;
 
 /// A block that could not be given back when its owner was dropped. It is leaked.
 #[derive(Debug)]
@@ -69,7 +69,8 @@ pub fn free_failure_count() -> u64 {
 #[cold]
 pub(crate) fn report(failure: &FreeFailure) {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    let told = catch_unwind(AssertUnwindSafe(|| {
+    // A hook that panics is cut short, and has no one to tell.
+    let _ = caught(|| {
         #[cfg(feature = "tracing")]
         tracing::error!(
             device = %failure.device,
@@ -82,9 +83,5 @@ pub(crate) fn report(failure: &FreeFailure) {
         if let Some(hook) = hook {
             hook(failure);
         }
-    }));
-    if let Err(payload) = told {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
+    });
 }

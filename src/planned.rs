@@ -4,10 +4,10 @@
 
 use std::borrow::Cow;
 
-use crate::allocator::MemoryInfo;
+use crate::allocator::{MemoryInfo, guarded};
 use crate::buffer::{BufferStack, DeviceMemoryBuffer};
 use crate::device::Device;
-use crate::error::{ErrorKind, OutOfMemory, Result};
+use crate::error::{ErrorKind, Operation, OutOfMemory, Result};
 use crate::hierarchical::HierarchicalAllocator;
 use crate::layout::DeviceLayout;
 use crate::plan::{MemoryPlan, PlannedBuffer};
@@ -222,7 +222,10 @@ fn check_free_memory(
     bytes: usize,
 ) -> Result<()> {
     let allocator = registry.lookup(device.device_type())?;
-    match allocator.memory_info(device.index())? {
+    let info = guarded(device, Operation::MemoryInfo, || {
+        allocator.memory_info(device.index())
+    })?;
+    match info {
         Some(MemoryInfo { free, total }) if free < bytes => {
             let mut report = OutOfMemory::new(device, DeviceLayout::new(bytes, 1)?);
             report.device_free = Some(free);

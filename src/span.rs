@@ -82,7 +82,11 @@ impl<'a> Region<'a> {
 
     fn check_host_accessible(self) -> Result<()> {
         self.check_process()?;
-        if self.len == 0 || self.allocator.is_host_accessible() {
+        let accessible = self.len == 0
+            || guarded(self.device, Operation::HostAccess, || {
+                Ok(self.allocator.is_host_accessible())
+            })?;
+        if accessible {
             Ok(())
         } else {
             Err(ErrorKind::NotHostAccessible {
