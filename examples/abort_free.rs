@@ -117,7 +117,7 @@ mod walk {
         let allocator = AllocatorHandle::from(Arc::new(FakeDevice::new(CUDA, 0)));
         assert!(registry.register(allocator.clone()).is_ok());
         assert!(registry.register(allocator.clone()).is_err());
-        assert!(registry.replace(allocator).is_some());
+        assert!(registry.replace(allocator)?.is_some());
         let empty = DeviceLayout::from_size(0)?;
         assert!(DeviceMemoryBuffer::create_in(&registry, empty, CUDA_0).is_err());
         Ok(())

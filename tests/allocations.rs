@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
 use device_memory::{
     Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
@@ -92,9 +93,11 @@ fn the_count_counts() {
 
 #[test]
 fn creating_copying_and_dropping_takes_nothing_from_the_heap() {
-    DeviceAllocatorRegistry::global().register(&Addresses).unwrap();
+    DeviceAllocatorRegistry::global()
+        .register(&Addresses)
+        .unwrap();
     let local = DeviceAllocatorRegistry::new();
-    local.register(&Addresses).unwrap();
+    local.register(Arc::new(Addresses)).unwrap();
     let layout = DeviceLayout::from_size(64).unwrap();
     let device = Device::new(DeviceType::Custom(200), 0);
 
