@@ -21,6 +21,14 @@ pub struct DeviceAddress {
     pub ptr: DevicePtr,
 }
 
+impl DeviceAddress {
+    /// The address `ptr` of memory on `device`.
+    #[must_use]
+    pub const fn new(device: Device, ptr: DevicePtr) -> Self {
+        Self { device, ptr }
+    }
+}
+
 /// The buffers of a plan, by memory id, and the addresses of what is planned in
 /// them.
 ///

@@ -83,7 +83,7 @@ impl PlannedMemory {
             Some((first, others)) => (first.buffers(), others),
             None => (&[][..], &[][..]),
         };
-        let (needed, later) = share(first, others);
+        let (needed, later) = share(first, others)?;
         check(&needed, registry)?;
         let mut buffers = BufferStack::with_capacity(needed.len());
         for (index, planned) in needed.iter().enumerate() {
@@ -214,7 +214,7 @@ impl PlannedMemory {
 fn share<'a>(
     first: &'a [PlannedBuffer],
     others: &[&MemoryPlan],
-) -> (Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>) {
+) -> Result<(Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>)> {
     let mut needed = Cow::Borrowed(first);
     let mut added: HashMap<(usize, Device), usize> = HashMap::new();
     let mut later = Vec::with_capacity(others.len());
@@ -232,6 +232,11 @@ fn share<'a>(
                     needed.len().saturating_sub(1)
                 }),
             };
+            // What is shared has the larger alignment of two, which would hide one
+            // that is none.
+            if let Err(error) = planned.layout() {
+                return Err(error.at("planned buffer", position));
+            }
             if let Some(shared) = needed.get_mut(position) {
                 shared.size = shared.size.max(planned.size);
                 shared.align = shared.align.max(planned.align);
@@ -240,7 +245,7 @@ fn share<'a>(
         }
         later.push(positions);
     }
-    (needed, later)
+    Ok((needed, later))
 }
 
 /// Checks that all can be asked for, and what each device needs against what it

@@ -372,7 +372,7 @@ impl Machine {
             Step::CopyWithin { buffer, at } => {
                 if let Some(buffer) = self.pick(buffer) {
                     let bytes = &mut self.expected[buffer].bytes;
-                    let halves = self.buffers[buffer].as_span_mut().split_at_mut(at);
+                    let halves = self.buffers[buffer].as_span_mut().into_split_at(at);
                     prop_assert_eq!(halves.is_ok(), at <= bytes.len());
                     if let Ok((front, back)) = halves {
                         let len = front.len().min(back.len());
@@ -408,7 +408,7 @@ impl Machine {
             }
             Step::Replace { fake } => {
                 let fake = fake % 2;
-                let old = self.registry.replace(self.handles[fake].clone());
+                let old = self.registry.replace(self.handles[fake].clone()).unwrap();
                 self.check_handle(old.as_ref())?;
                 self.registered = Some(fake);
             }

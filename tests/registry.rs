@@ -5,8 +5,9 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use device_memory::testing::FakeDevice;
 use device_memory::{
@@ -22,11 +23,13 @@ const CUDA_0: Device = Device::new(CUDA, 0);
 struct Counted {
     fake: FakeDevice,
     drops: Arc<AtomicUsize>,
+    on_drop: fn(),
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.drops.fetch_add(1, Ordering::SeqCst);
+        (self.on_drop)();
     }
 }
 
@@ -76,11 +79,20 @@ unsafe impl DeviceAllocator for Counted {
 
 /// An allocator of `device_type`, its fake, and how often it was dropped.
 fn counted(device_type: DeviceType) -> (Arc<Counted>, FakeDevice, Arc<AtomicUsize>) {
+    counted_with(device_type, || {})
+}
+
+/// The same, with something to do when it is dropped.
+fn counted_with(
+    device_type: DeviceType,
+    on_drop: fn(),
+) -> (Arc<Counted>, FakeDevice, Arc<AtomicUsize>) {
     let fake = FakeDevice::new(device_type, 2);
     let drops = Arc::new(AtomicUsize::new(0));
     let counted = Counted {
         fake: fake.clone(),
         drops: Arc::clone(&drops),
+        on_drop,
     };
     (Arc::new(counted), fake, drops)
 }
@@ -244,8 +256,8 @@ fn replace_returns_the_one_before() {
         handle(&FakeDevice::new(CUDA, 1)),
     );
 
-    let none = registry.replace(first.clone());
-    let old = registry.replace(second.clone()).unwrap();
+    let none = registry.replace(first.clone()).unwrap();
+    let old = registry.replace(second.clone()).unwrap().unwrap();
 
     assert!(none.is_none());
     assert!(old.same_allocator(&first));
@@ -262,13 +274,14 @@ fn an_allocator_may_come_back_any_number_of_times() {
     registry.register(first.clone()).unwrap();
 
     for _ in 0..100 {
-        let old = registry.replace(second.clone()).unwrap();
+        let old = registry.replace(second.clone()).unwrap().unwrap();
         assert!(old.same_allocator(&first));
-        let old = registry.replace(first.clone()).unwrap();
+        let old = registry.replace(first.clone()).unwrap().unwrap();
         assert!(old.same_allocator(&second));
         assert!(
             registry
                 .replace(first.clone())
+                .unwrap()
                 .unwrap()
                 .same_allocator(&first)
         );
@@ -289,7 +302,7 @@ fn a_live_buffer_keeps_its_allocator_when_another_takes_the_place() {
     registry.register(Arc::new(first.clone())).unwrap();
     let mut old = DeviceMemoryBuffer::create_in(&registry, layout(4), CUDA_0).unwrap();
 
-    registry.replace(Arc::new(second.clone()));
+    registry.replace(Arc::new(second.clone())).unwrap();
     let new = DeviceMemoryBuffer::create_in(&registry, layout(4), CUDA_0).unwrap();
     old.copy_from_host(b"kept").unwrap();
     let clone = old.try_clone().unwrap();
@@ -406,7 +419,7 @@ mod lifetimes {
         let registry = DeviceAllocatorRegistry::new();
         registry.register(allocator).unwrap();
 
-        drop(registry.replace(handle(&FakeDevice::new(CUDA, 1))));
+        drop(registry.replace(handle(&FakeDevice::new(CUDA, 1))).unwrap());
         drop(registry.unregister(CUDA));
 
         assert_eq!(drops.load(Ordering::SeqCst), 0);
@@ -621,7 +634,10 @@ mod races {
             // The others end even if this panics.
             let stopping = SetOnDrop(&stop);
             for turn in 1..=300 {
-                let old = registry.replace(handles[turn % 2].clone()).unwrap();
+                let old = registry
+                    .replace(handles[turn % 2].clone())
+                    .unwrap()
+                    .unwrap();
                 assert!(old.same_allocator(&handles[(turn + 1) % 2]));
             }
             drop(stopping);
@@ -653,7 +669,7 @@ mod races {
                 .map(|handle| {
                     scope.spawn(|| {
                         start.wait();
-                        registry.replace(handle.clone())
+                        registry.replace(handle.clone()).unwrap()
                     })
                 })
                 .collect();
@@ -664,6 +680,30 @@ mod races {
         let mut seen: HashSet<_> = displaced.iter().flatten().map(position).collect();
         assert!(seen.insert(position(&registry.get(CUDA).unwrap())));
         assert_eq!(seen.len(), handles.len());
+    }
+
+    // https://github.com/pytorch/pytorch/issues/97833
+    #[test]
+    fn an_allocator_that_is_refused_may_use_the_registry_when_it_is_dropped() {
+        static REGISTRY: DeviceAllocatorRegistry = DeviceAllocatorRegistry::new();
+        REGISTRY
+            .register(Arc::new(FakeDevice::new(CUDA, 1)))
+            .unwrap();
+        let (refused, _, drops) = counted_with(CUDA, || {
+            let _ = REGISTRY.get(CUDA);
+            drop(
+                REGISTRY
+                    .replace(Arc::new(FakeDevice::new(DeviceType::Custom(1), 1)))
+                    .unwrap(),
+            );
+            drop(REGISTRY.unregister(DeviceType::Custom(1)));
+        });
+        let (sender, receiver) = mpsc::channel();
+
+        thread::spawn(move || sender.send(REGISTRY.register(refused).is_err()));
+
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
     }
 
     #[test]
@@ -686,7 +726,7 @@ mod races {
                 assert!(REGISTRY.get(CUDA).is_some());
                 drop(REGISTRY.unregister(DeviceType::Custom(1)));
                 let other = FakeDevice::new(DeviceType::Custom(1), 1);
-                drop(REGISTRY.replace(Arc::new(other)));
+                drop(REGISTRY.replace(Arc::new(other)).unwrap());
                 self.0.allocate(layout, index)
             }
             unsafe fn deallocate(

@@ -42,7 +42,7 @@ fn operations(fake: &FakeDevice) -> Vec<Operation> {
 }
 
 /// Why a tensor is refused.
-fn reason(error: &Error) -> &'static str {
+fn reason(error: &Error) -> &str {
     assert_eq!(error.code(), 0x12);
     match error.kind() {
         ErrorKind::InvalidTensor { reason } => reason,
@@ -134,7 +134,10 @@ mod specs {
         ] {
             let error = TensorSpec::contiguous(ScalarType::Float, sizes, CUDA_0).unwrap_err();
 
-            assert_eq!(reason(&error), "more bytes than can be addressed");
+            assert_eq!(
+                reason(&error),
+                format!("FLOAT elements of sizes {sizes:?} are more bytes than can be addressed")
+            );
         }
         let largest = TensorSpec::contiguous(ScalarType::Byte, &[most], CUDA_0).unwrap();
         assert_eq!(largest.size_in_bytes(), most);
@@ -148,7 +151,10 @@ mod specs {
             let error =
                 TensorSpec::contiguous(ScalarType::Byte, &vec![1; rank], Device::CPU).unwrap_err();
 
-            assert_eq!(reason(&error), "more than 16 dimensions");
+            assert_eq!(
+                reason(&error),
+                format!("{rank} dimensions, at most 16 are supported")
+            );
         }
     }
 
@@ -160,13 +166,16 @@ mod specs {
 
         for dim_order in [&[][..], &[0], &[0, 1, 2]] {
             let error = make(&[2, 3], dim_order).unwrap_err();
-            assert_eq!(reason(&error), "dim order and sizes differ in length");
+            assert_eq!(
+                reason(&error),
+                format!("dim order {dim_order:?} and sizes differ in length: expected 2")
+            );
         }
         for dim_order in [[0, 0], [1, 1], [0, 2], [2, 1], [255, 0], [15, 0]] {
             let error = make(&[2, 3], &dim_order).unwrap_err();
             assert_eq!(
                 reason(&error),
-                "dim order is no permutation of the dimensions"
+                format!("dim order {dim_order:?} is no permutation of 2 dimensions")
             );
         }
         assert!(make(&[2, 3], &[1, 0]).is_ok());
@@ -265,16 +274,45 @@ mod binding {
     }
 
     #[test]
-    fn a_device_tensor_of_an_old_program_may_lie_in_host_memory() {
+    fn a_device_tensor_lies_in_host_memory_only_where_that_is_asked_for() {
         let mut buffer = DeviceMemoryBuffer::create(16, DeviceType::Cpu, 0).unwrap();
+        let spec = floats(&[4], CUDA_0);
 
-        let mut tensor = TensorViewMut::bind(floats(&[4], CUDA_0), buffer.as_span_mut()).unwrap();
+        let shared = TensorView::bind(spec.clone(), buffer.as_span()).unwrap_err();
+        let exclusive = TensorViewMut::bind(spec.clone(), buffer.as_span_mut()).unwrap_err();
+        let mut tensor =
+            TensorViewMut::bind_in_host_memory(spec.clone(), buffer.as_span_mut()).unwrap();
         tensor.copy_from_host(&pattern(16)).unwrap();
 
+        for error in [shared, exclusive] {
+            assert!(error.is_device_mismatch());
+            assert_eq!(
+                error.to_string(),
+                "device mismatch: expected cuda:0, found cpu:0"
+            );
+        }
         assert_eq!(tensor.device(), Device::CPU);
         assert_eq!(tensor.spec().device(), CUDA_0);
-        assert!(TensorView::bind(floats(&[4], CUDA_1), buffer.as_span()).is_ok());
-        assert_eq!(buffer.as_slice().unwrap(), pattern(16));
+        let tensor = TensorView::bind_in_host_memory(spec, buffer.as_span()).unwrap();
+        assert_eq!(tensor.to_vec().unwrap(), pattern(16));
+    }
+
+    #[test]
+    fn device_memory_is_refused_where_host_memory_is_asked_for() {
+        let fake = FakeDevice::new(CUDA, 1);
+        let mut buffer = device_buffer(&fake, 16, 0);
+        let spec = floats(&[4], CUDA_0);
+
+        let shared = TensorView::bind_in_host_memory(spec.clone(), buffer.as_span()).unwrap_err();
+        let exclusive = TensorViewMut::bind_in_host_memory(spec, buffer.as_span_mut()).unwrap_err();
+
+        for error in [shared, exclusive] {
+            assert!(error.is_device_mismatch());
+            assert_eq!(
+                error.to_string(),
+                "device mismatch: expected cpu:0, found cuda:0"
+            );
+        }
     }
 
     #[test]
@@ -394,9 +432,14 @@ mod copies_between_tensors {
         ] {
             let error = pair(&source, &target).unwrap_err();
 
-            assert_eq!(
-                reason(&error),
-                "source and destination differ in type, sizes or dim order"
+            let found = reason(&error);
+            assert!(
+                found.starts_with("source ")
+                    && found.ends_with(
+                        " and destination FLOAT [2, 3] in order [0, 1] differ in type, sizes or \
+                         dim order"
+                    ),
+                "{found}"
             );
         }
     }

@@ -57,7 +57,7 @@ fn churn(builder: &FakeDeviceBuilder) {
                     buffer.copy_from_host(&bytes).unwrap();
                     if round % 7 == usize::from(id) % 7 {
                         let other = handles[round % 2].clone();
-                        assert!(registry.replace(other).is_some());
+                        assert!(registry.replace(other).unwrap().is_some());
                     }
                     let clone = buffer.try_clone().unwrap();
                     let mut elsewhere =
