@@ -179,7 +179,7 @@ mod walk {
                     let _ = buffer.as_span_mut().into_subspan(offset, size);
                 }
                 let _ = buffer.as_span().split_at(offset);
-                let _ = buffer.as_span_mut().split_at_mut(offset);
+                let _ = buffer.as_span_mut().into_split_at(offset);
             }
             let _ = (buffer.as_slice().is_ok(), buffer.as_slice_mut().is_ok());
             let _ = (buffer.to_vec(), buffer.try_clone(), buffer.fill(1));

@@ -68,6 +68,17 @@ pub use raw::RawDeviceMemory;
 /// drop(buffer);
 /// buffer.size();
 /// ```
+///
+/// Nor outlived by a slice of it:
+///
+/// ```compile_fail,E0505
+/// use device_memory::{DeviceMemoryBuffer, DeviceType};
+///
+/// let buffer = DeviceMemoryBuffer::create(4, DeviceType::Cpu, 0).unwrap();
+/// let bytes = buffer.as_slice().unwrap();
+/// drop(buffer);
+/// assert_eq!(bytes.len(), 4);
+/// ```
 pub struct DeviceMemoryBuffer {
     /// # Invariants
     ///

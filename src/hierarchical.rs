@@ -50,6 +50,18 @@ impl DeviceAddress {
 /// planned.span_mut(Placement::new(0, 16, 32))?.fill(7)?;
 /// # Ok::<(), device_memory::Error>(())
 /// ```
+///
+/// Two exclusive views can not exist at once, unless they are asked for together
+/// with [`disjoint_mut`](Self::disjoint_mut):
+///
+/// ```compile_fail,E0499
+/// use device_memory::{HierarchicalAllocator, Placement};
+///
+/// let mut memory = HierarchicalAllocator::new(Vec::new(), &[]).unwrap();
+/// let first = memory.span_mut(Placement::new(0, 0, 1)).unwrap();
+/// let second = memory.span_mut(Placement::new(0, 1, 1)).unwrap();
+/// assert_eq!(first.len(), second.len());
+/// ```
 #[derive(Debug)]
 pub struct HierarchicalAllocator<'a> {
     spans: Vec<DeviceSpanMut<'a>>,

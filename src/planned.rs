@@ -37,6 +37,18 @@ use crate::span::DeviceSpanMut;
 /// assert_eq!(memory.view()?.span(placement)?.to_vec()?, [7; 16]);
 /// # Ok::<(), device_memory::Error>(())
 /// ```
+///
+/// Two views can not exist at once:
+///
+/// ```compile_fail,E0499
+/// use device_memory::{DeviceAllocatorRegistry, MemoryPlan, PlannedMemory};
+///
+/// let registry = DeviceAllocatorRegistry::global();
+/// let mut memory = PlannedMemory::allocate(&MemoryPlan::default(), registry).unwrap();
+/// let first = memory.view().unwrap();
+/// let second = memory.view_of(0).unwrap();
+/// assert_eq!(first.len(), second.len());
+/// ```
 #[derive(Debug)]
 pub struct PlannedMemory {
     /// Those of the first plan, by memory id, then what later plans add.
@@ -218,7 +230,11 @@ fn share<'a>(
     let mut needed = Cow::Borrowed(first);
     let mut added: HashMap<(usize, Device), usize> = HashMap::new();
     let mut later = Vec::with_capacity(others.len());
+    if !others.is_empty() {
+        check_layouts(first)?;
+    }
     for plan in others {
+        check_layouts(plan.buffers())?;
         let needed = needed.to_mut();
         let mut positions = Vec::with_capacity(plan.buffers().len());
         for (id, &planned) in plan.buffers().iter().enumerate() {
@@ -232,11 +248,6 @@ fn share<'a>(
                     needed.len().saturating_sub(1)
                 }),
             };
-            // What is shared has the larger alignment of two, which would hide one
-            // that is none.
-            if let Err(error) = planned.layout() {
-                return Err(error.at("planned buffer", position));
-            }
             if let Some(shared) = needed.get_mut(position) {
                 shared.size = shared.size.max(planned.size);
                 shared.align = shared.align.max(planned.align);
@@ -246,6 +257,17 @@ fn share<'a>(
         later.push(positions);
     }
     Ok((needed, later))
+}
+
+/// Checks each buffer of a plan that shares: what is shared has the larger
+/// alignment of two, which would hide one that is none.
+fn check_layouts(buffers: &[PlannedBuffer]) -> Result<()> {
+    for (id, planned) in buffers.iter().enumerate() {
+        if let Err(error) = planned.layout() {
+            return Err(error.at("planned buffer", id));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that all can be asked for, and what each device needs against what it

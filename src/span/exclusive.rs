@@ -28,6 +28,17 @@ use crate::span::region::Region;
 /// let second = buffer.as_span_mut();
 /// first.len();
 /// ```
+///
+/// Nor can one be copied:
+///
+/// ```compile_fail,E0382
+/// use device_memory::{DeviceMemoryBuffer, DeviceType};
+///
+/// let mut buffer = DeviceMemoryBuffer::create(4, DeviceType::Cpu, 0).unwrap();
+/// let span = buffer.as_span_mut();
+/// let moved = span;
+/// span.len();
+/// ```
 pub struct DeviceSpanMut<'a> {
     region: Region<'a>,
     /// Makes the view exclusive, and not `Copy`.

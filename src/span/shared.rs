@@ -40,6 +40,26 @@ use crate::span::region::Region;
 /// drop(buffer);
 /// span.len();
 /// ```
+///
+/// Nor be written through:
+///
+/// ```compile_fail,E0599
+/// use device_memory::{DeviceMemoryBuffer, DeviceType};
+///
+/// let buffer = DeviceMemoryBuffer::create(4, DeviceType::Cpu, 0).unwrap();
+/// buffer.as_span().copy_from_host(&[0; 4]).unwrap();
+/// ```
+///
+/// Nor can the owner be written while one lives:
+///
+/// ```compile_fail,E0502
+/// use device_memory::{DeviceMemoryBuffer, DeviceType};
+///
+/// let mut buffer = DeviceMemoryBuffer::create(4, DeviceType::Cpu, 0).unwrap();
+/// let span = buffer.as_span();
+/// buffer.fill(0).unwrap();
+/// span.len();
+/// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSpan<'a> {
     pub(super) region: Region<'a>,
