@@ -9,7 +9,7 @@ use device_memory::{DeviceMemoryBuffer, DeviceType, HostAllocator, Result};
 fn main() -> Result<()> {
     let mut buffer = DeviceMemoryBuffer::create_zeroed(12, DeviceType::Cpu, 0)?;
 
-    let (mut head, mut tail) = buffer.as_span_mut().split_at_mut(4)?;
+    let (mut head, mut tail) = buffer.as_span_mut().into_split_at(4)?;
     head.fill(0xff)?;
     tail.subspan_mut(0, 4)?
         .copy_from(HostAllocator::span(&[1, 2, 3, 4]))?;

@@ -18,7 +18,7 @@ mod counting;
 #[path = "support/program.rs"]
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +71,7 @@ fn run() -> Result<(), Failure> {
     if arguments.json {
         let mut object = program::program_json(&arguments.file, bytes.len(), objects);
         object["live_bytes"] = live.into();
+        object["simulated_devices"] = simulated_devices(&parsed).into();
         println!("{object:#}");
     } else {
         println!("\nlive bytes: {live}");
@@ -224,6 +225,14 @@ fn tensors_of<'m, 'a>(
         .filter(move |tensor| usize::try_from(tensor.buffer_index()) == Ok(arena))
 }
 
+/// The devices of a program whose memory is a fake device's.
+fn simulated_devices(program: &Program<'_>) -> Vec<String> {
+    let arenas = program.methods().iter().flat_map(Method::buffers);
+    let devices: BTreeSet<Device> = arenas.map(|buffer| buffer.device).collect();
+    let simulated = devices.into_iter().filter(|device| !device.is_cpu());
+    simulated.map(|device| device.to_string()).collect()
+}
+
 /// What to say of memory that is not there.
 fn simulated(device: Device) -> &'static str {
     if device.is_cpu() {
@@ -250,7 +259,14 @@ fn check_inputs(
         if let Some(tensor) = planned {
             let mut view = memory.view()?;
             let span = view.span_mut(tensor.placement())?;
-            check_input(value, &mut TensorViewMut::bind(tensor.spec()?, span)?)?;
+            // Programs that were planned without devices have tensors that are
+            // meant for one in host memory.
+            let mut bound = if span.device().is_cpu() {
+                TensorViewMut::bind_in_host_memory(tensor.spec()?, span)?
+            } else {
+                TensorViewMut::bind(tensor.spec()?, span)?
+            };
+            check_input(value, &mut bound)?;
             inputs.planned += 1;
             inputs.bytes += tensor.nbytes();
         } else if let Some(tensor) = runtime {

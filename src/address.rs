@@ -27,6 +27,21 @@ use std::ptr::{self, NonNull};
 /// assert_eq!(DevicePtr::from_addr(0), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The memory can not be read, nor is there arithmetic that could wrap:
+///
+/// ```compile_fail,E0614
+/// use device_memory::DevicePtr;
+///
+/// let ptr = DevicePtr::from_addr(64).unwrap();
+/// let byte = *ptr;
+/// ```
+///
+/// ```compile_fail,E0369
+/// use device_memory::DevicePtr;
+///
+/// let next = DevicePtr::from_addr(64).unwrap() + 8;
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DevicePtr(NonNull<u8>);
 

@@ -17,7 +17,7 @@ use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
-pub(crate) use guard::guarded;
+pub(crate) use guard::{device_type_of, guarded};
 pub use handle::AllocatorHandle;
 pub(crate) use staging::{copy_through_host, host_bytes};
 
@@ -47,21 +47,24 @@ pub struct MemoryInfo {
 /// 1. **Type.** [`device_type`](Self::device_type) always answers the same, and
 ///    [`device_count`](Self::device_count) never falls.
 /// 2. **Validity.** What [`allocate`](Self::allocate) returns stays valid for
-///    copies of up to `layout.size()` bytes, on that index, until it is passed
-///    to [`deallocate`](Self::deallocate), whatever else is called meanwhile.
+///    copies of up to `layout.size()` bytes, on that index, until a
+///    [`deallocate`](Self::deallocate) of it succeeds or fails with
+///    [`ShutDown`](ErrorKind::ShutDown), whatever else is called meanwhile.
 /// 3. **Disjointness.** Blocks that are allocated at the same time do not overlap.
 /// 4. **Alignment.** The address is a multiple of `layout.align()`.
 /// 5. **Host access.** If [`is_host_accessible`](Self::is_host_accessible), the
 ///    answer never changes, the returned pointer may be read and written by the
 ///    host like memory from `std::alloc`, and its bytes are initialized.
-/// 6. **Completion.** When a copy or a fill returns, with success or failure, it
+/// 6. **Completion.** When a copy or a fill ends, by success, failure or panic, it
 ///    no longer touches the host's side, and its effect is visible to every
 ///    later call on any thread and to all later work of the device.
-/// 7. **Failure.** A failed `allocate` changes nothing. A `deallocate` that
-///    fails or panics leaves the block allocated, unless it fails with
+/// 7. **Failure.** An `allocate` that fails or panics changes nothing. A
+///    `deallocate` that does leaves the block allocated, unless it fails with
 ///    [`ShutDown`](ErrorKind::ShutDown).
 /// 8. **Size.** Methods are not called with a layout or a copy of no bytes, and
 ///    do not rely on that for memory safety.
+/// 9. **Forks.** In a process forked off from the one that the allocator was made
+///    in, dropping it calls no driver.
 #[expect(
     unsafe_code,
     reason = "declares the contract that unsafe code relies on"

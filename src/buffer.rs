@@ -7,24 +7,24 @@
 
 mod batch;
 mod copy;
+mod create;
+mod free;
 mod raw;
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::address::DevicePtr;
 use crate::allocator::{AllocatorHandle, DeviceAllocator, guarded};
 use crate::backend::host::HostAllocator;
-use crate::device::{Device, DeviceIndex, DeviceType};
+use crate::device::Device;
 use crate::error::{AllocatorFault, Error, ErrorKind, Operation, Result};
-use crate::free_failure::{self, FreeFailure};
 use crate::layout::DeviceLayout;
 use crate::process::ProcessGeneration;
-use crate::registry::DeviceAllocatorRegistry;
 use crate::span::{DeviceSpan, DeviceSpanMut};
 
 pub(crate) use batch::BufferStack;
+pub use free::FreeError;
 pub use raw::RawDeviceMemory;
 
 /// A move-only owner of memory on one device. Dropping it frees the memory.
@@ -68,6 +68,17 @@ pub use raw::RawDeviceMemory;
 /// drop(buffer);
 /// buffer.size();
 /// ```
+///
+/// Nor outlived by a slice of it:
+///
+/// ```compile_fail,E0505
+/// use device_memory::{DeviceMemoryBuffer, DeviceType};
+///
+/// let buffer = DeviceMemoryBuffer::create(4, DeviceType::Cpu, 0).unwrap();
+/// let bytes = buffer.as_slice().unwrap();
+/// drop(buffer);
+/// assert_eq!(bytes.len(), 4);
+/// ```
 pub struct DeviceMemoryBuffer {
     /// # Invariants
     ///
@@ -79,7 +90,7 @@ pub struct DeviceMemoryBuffer {
     /// 1. If `size` is not 0, it came from `allocator.allocate(layout,
     ///    device.index())`, with the layout of `size` and `align_log2`, in the
     ///    process `generation`.
-    /// 2. If `size` is not 0, it was not given back since.
+    /// 2. If `size` is not 0, no `deallocate` of it has succeeded since.
     ptr: DevicePtr,
     size: usize,
     device: Device,
@@ -101,151 +112,6 @@ const _: () = assert!(size_of::<DeviceMemoryBuffer>() <= 40);
 const _: () = assert!(size_of::<Result<DeviceMemoryBuffer>>() <= 40);
 
 impl DeviceMemoryBuffer {
-    /// Allocates `size` bytes on the device `index` of type `device_type`.
-    ///
-    /// The allocator is that of [`DeviceAllocatorRegistry::global`]. A size of 0
-    /// needs it too, and a valid index, but does not call `allocate`.
-    ///
-    /// # Errors
-    ///
-    /// - [`NotRegistered`](ErrorKind::NotRegistered): no allocator serves the type.
-    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): there is no such index.
-    /// - [`Layout`](ErrorKind::Layout): `size` is more than one allocation can have.
-    /// - [`OutOfMemory`](ErrorKind::OutOfMemory): the device has no room.
-    /// - [`BadAllocator`](ErrorKind::BadAllocator): the memory it returned is unusable.
-    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the allocator is a parent process's.
-    /// - [`Backend`](ErrorKind::Backend): the driver failed otherwise.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use device_memory::{DeviceMemoryBuffer, DeviceType};
-    ///
-    /// let buffer = DeviceMemoryBuffer::create(1024, DeviceType::Cpu, 0)?;
-    ///
-    /// assert_eq!(buffer.device().to_string(), "cpu:0");
-    /// assert!(DeviceMemoryBuffer::create(1024, DeviceType::Custom(9), 0).is_err());
-    /// # Ok::<(), device_memory::Error>(())
-    /// ```
-    #[inline]
-    pub fn create(size: usize, device_type: DeviceType, index: DeviceIndex) -> Result<Self> {
-        let registry = DeviceAllocatorRegistry::global();
-        let layout = DeviceLayout::from_size(size)?;
-        Self::create_in(registry, layout, Device::new(device_type, index))
-    }
-
-    /// Allocates `len` values of `T`, without initializing them.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create); [`Layout`](ErrorKind::Layout) too if the number of
-    /// bytes overflows.
-    #[inline]
-    pub fn create_array<T>(
-        len: usize,
-        device_type: DeviceType,
-        index: DeviceIndex,
-    ) -> Result<Self> {
-        let registry = DeviceAllocatorRegistry::global();
-        let layout = DeviceLayout::array::<T>(len)?;
-        Self::create_in(registry, layout, Device::new(device_type, index))
-    }
-
-    /// Allocates with the allocator that serves the device in `registry`.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create).
-    // Always: the look-up folds to one load where the type is known.
-    #[inline(always)]
-    pub fn create_in(
-        registry: &DeviceAllocatorRegistry,
-        layout: DeviceLayout,
-        device: Device,
-    ) -> Result<Self> {
-        match registry.registered(device.device_type()) {
-            Some(allocator) => Self::allocate(allocator, layout, device),
-            None => Self::create_builtin(registry, layout, device),
-        }
-    }
-
-    /// [`create_in`](Self::create_in) where nothing is registered.
-    #[cold]
-    fn create_builtin(
-        registry: &DeviceAllocatorRegistry,
-        layout: DeviceLayout,
-        device: Device,
-    ) -> Result<Self> {
-        let allocator = registry.lookup(device.device_type())?;
-        Self::allocate(allocator, layout, device)
-    }
-
-    /// Allocates with `allocator`, which no registry needs to know.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create), without `NotRegistered`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use device_memory::{DeviceLayout, DeviceMemoryBuffer, HostAllocator};
-    ///
-    /// let page = DeviceMemoryBuffer::create_with(&HostAllocator, DeviceLayout::new(4096, 4096)?, 0)?;
-    ///
-    /// assert!(page.ptr().is_aligned_to(4096));
-    /// # Ok::<(), device_memory::Error>(())
-    /// ```
-    #[inline]
-    pub fn create_with(
-        allocator: impl Into<AllocatorHandle>,
-        layout: DeviceLayout,
-        index: DeviceIndex,
-    ) -> Result<Self> {
-        let allocator = allocator.into();
-        let device = Device::new(allocator.device_type(), index);
-        Self::allocate(&allocator, layout, device)
-    }
-
-    /// Allocates `size` bytes and sets them to 0.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create) and [`fill`](Self::fill).
-    pub fn create_zeroed(size: usize, device_type: DeviceType, index: DeviceIndex) -> Result<Self> {
-        let mut buffer = Self::create(size, device_type, index)?;
-        buffer.fill(0)?;
-        Ok(buffer)
-    }
-
-    /// Allocates as many bytes as `bytes` and copies them there.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create) and [`copy_from_host`](Self::copy_from_host).
-    pub fn from_host(bytes: &[u8], device_type: DeviceType, index: DeviceIndex) -> Result<Self> {
-        let mut buffer = Self::create(bytes.len(), device_type, index)?;
-        buffer.copy_from_host(bytes)?;
-        Ok(buffer)
-    }
-
-    /// Allocates the same layout with the same allocator on the same device, and
-    /// copies the bytes there.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create) and [`copy_from`](Self::copy_from).
-    #[expect(unsafe_code, reason = "see SAFETY")]
-    pub fn try_clone(&self) -> Result<Self> {
-        // SAFETY: these are the parts of the handle that this buffer owns
-        // (invariant 0); it is not dropped here.
-        let handle =
-            ManuallyDrop::new(unsafe { AllocatorHandle::from_parts(self.allocator, self.counted) });
-        let mut clone = Self::allocate(&handle, self.layout(), self.device)?;
-        clone.copy_from(self.as_span())?;
-        Ok(clone)
-    }
-
     /// The one place that allocates.
     #[inline(always)]
     fn allocate(allocator: &AllocatorHandle, layout: DeviceLayout, device: Device) -> Result<Self> {
@@ -390,94 +256,19 @@ impl DeviceMemoryBuffer {
         self.as_span_mut().into_slice_mut()
     }
 
-    /// Frees the memory and says whether that worked.
-    ///
-    /// A driver that is already shut down counts as success.
-    ///
-    /// # Errors
-    ///
-    /// A [`FreeError`] with the buffer, which still owns the memory, and the
-    /// reason:
-    ///
-    /// - [`AllocatorPanicked`](ErrorKind::AllocatorPanicked): the allocator panicked.
-    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent process's.
-    /// - what the allocator returns.
-    #[expect(unsafe_code, reason = "see SAFETY")]
-    pub fn free(mut self) -> Result<(), FreeError> {
-        if self.size != 0 && !self.generation.is_current() {
-            let device = self.device;
-            return Err(FreeError {
-                buffer: self,
-                error: ErrorKind::ForkedProcess { device }.into(),
-            });
-        }
-        let mut failure = None;
-        // SAFETY: `self` is consumed, and on success its size is set to 0.
-        unsafe { self.deallocate(|error| failure = Some(error)) };
-        match failure {
-            None => {
-                self.size = 0;
-                Ok(())
-            }
-            Some(error) => Err(FreeError {
-                buffer: self,
-                error,
-            }),
-        }
-    }
-
-    /// The one place that frees. `failed` is told of a failure other than that
-    /// the driver is shut down.
+    /// Gives the handle of the allocator back.
     ///
     /// # Safety
     ///
-    /// Nothing uses the memory any more, and this is not called again if it
-    /// succeeds.
+    /// This is called once, and the allocator is not used any more.
     #[inline]
     #[expect(unsafe_code, reason = "see SAFETY")]
-    unsafe fn deallocate(&self, failed: impl FnOnce(Error)) {
-        if self.size == 0 {
-            return;
+    unsafe fn drop_handle(&self) {
+        if self.counted {
+            // SAFETY: these are the parts of the handle that this buffer owns
+            // (invariant 0), and no other handle made of them is dropped.
+            drop(unsafe { AllocatorHandle::from_parts(self.allocator, true) });
         }
-        let allocator = self.allocator();
-        let freed = guarded(self.device, Operation::Deallocate, || {
-            // SAFETY: `ptr` came from this allocator with this layout and index
-            // (invariant 1) and was not given back (invariant 2). The caller
-            // promises that nothing uses it any more.
-            unsafe { allocator.deallocate(self.ptr, self.layout(), self.device.index()) }
-        });
-        if let Err(error) = freed
-            && let Some(error) = unless_shut_down(error)
-        {
-            failed(error);
-        }
-    }
-
-    /// Tells the hook of a failed free. The memory is leaked.
-    #[cold]
-    fn report(&self, error: Error) {
-        free_failure::report(&FreeFailure {
-            device: self.device,
-            ptr: self.ptr,
-            layout: self.layout(),
-            error,
-        });
-    }
-
-    /// Gives the counted handle of the allocator back.
-    ///
-    /// Kept out of line: it would make every `drop` larger.
-    #[inline(never)]
-    #[expect(unsafe_code, reason = "see SAFETY")]
-    fn drop_handle(&self) {
-        // SAFETY: these are the parts of the handle that this buffer owns
-        // (invariant 0), which ends here.
-        let handle = unsafe { AllocatorHandle::from_parts(self.allocator, true) };
-        // An allocator that panics when it is dropped has no one to tell.
-        let _ = guarded(self.device, Operation::Deallocate, || {
-            drop(handle);
-            Ok(())
-        });
     }
 }
 
@@ -492,9 +283,8 @@ impl Drop for DeviceMemoryBuffer {
         }
         // SAFETY: no view outlives the buffer, and `drop` runs once.
         unsafe { self.deallocate(|error| self.report(error)) };
-        if self.counted {
-            self.drop_handle();
-        }
+        // SAFETY: `drop` runs once, and this is its end.
+        unsafe { self.drop_handle() };
     }
 }
 
@@ -535,29 +325,4 @@ fn dangling(
         allocator.check_index(device.index())
     })?;
     Ok(DevicePtr::dangling(layout.align()))
-}
-
-/// The error, unless it says that the memory is gone with its driver.
-#[cold]
-fn unless_shut_down(error: Error) -> Option<Error> {
-    (!error.is_shut_down()).then_some(error)
-}
-
-/// A buffer that could not be freed, and why.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-#[non_exhaustive]
-pub struct FreeError {
-    /// The buffer, which still owns its memory.
-    pub buffer: DeviceMemoryBuffer,
-    /// Why it could not be freed.
-    #[source]
-    pub error: Error,
-}
-
-impl From<FreeError> for Error {
-    /// Keeps the reason and drops the buffer, which tries to free once more.
-    fn from(failure: FreeError) -> Self {
-        failure.error
-    }
 }

@@ -8,6 +8,8 @@
 //! [`Error::code`]. An error is one word wide, so that results that carry one
 //! stay in registers.
 
+mod fault;
+mod operation;
 mod out_of_memory;
 mod placement;
 mod program;
@@ -18,6 +20,8 @@ use std::fmt;
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::layout::{DeviceLayout, LayoutError};
 
+pub use fault::AllocatorFault;
+pub use operation::Operation;
 pub use out_of_memory::OutOfMemory;
 pub use placement::PlacementError;
 pub use program::InvalidProgram;
@@ -26,6 +30,9 @@ pub use program::InvalidProgram;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate, one word wide.
+///
+/// Its text is one line that includes what caused it; [`source`](StdError::source)
+/// gives the cause too, for those who want to take it apart.
 ///
 /// # Examples
 ///
@@ -57,7 +64,8 @@ pub enum ErrorKind {
         /// The type asked for.
         device_type: DeviceType,
     },
-    /// Another allocator serves this type of device already, and goes on doing so.
+    /// An allocator serves this type of device already, perhaps the same one, and
+    /// goes on doing so.
     #[error("an allocator is already registered for device type {device_type}")]
     AlreadyRegistered {
         /// The type of both.
@@ -80,7 +88,7 @@ pub enum ErrorKind {
     /// The device had no room. Freeing memory and trying again may succeed.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
-    /// An allocator returned memory that breaks its promises. It was given back.
+    /// An allocator returned memory that breaks its promises, and was given it back.
     #[error("allocator of {device} returned memory that {fault}")]
     BadAllocator {
         /// The device allocated on.
@@ -155,7 +163,8 @@ pub enum ErrorKind {
         /// What was attempted.
         operation: Operation,
     },
-    /// The allocator panicked. What it was asked to do may or may not be done.
+    /// The allocator panicked. A block that it was to free is still allocated; what
+    /// else it was asked to do may or may not be done.
     #[error("allocator panicked during {operation} on {device}")]
     AllocatorPanicked {
         /// The device used.
@@ -163,6 +172,9 @@ pub enum ErrorKind {
         /// What was attempted.
         operation: Operation,
     },
+    /// An allocator panicked when it was asked for its type of device.
+    #[error("allocator panicked when asked for its type of device")]
+    NoDeviceType,
     /// The device's allocator does not offer the operation.
     #[error("{operation} is not supported on {device}")]
     NotSupported {
@@ -207,7 +219,7 @@ pub enum ErrorKind {
         /// The length given, in bytes.
         found: usize,
     },
-    /// As many things of one kind are due as of another, and are not there.
+    /// Two counts that must be equal differ.
     #[error("count mismatch: expected {expected} {what}, found {found}")]
     CountMismatch {
         /// What was counted.
@@ -220,6 +232,12 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A plan needs more bytes on a device than can be addressed.
+    #[error("plan needs more bytes on {device} than can be addressed")]
+    PlanTooLarge {
+        /// The device.
+        device: Device,
+    },
     /// Two ranges that are to be used exclusively overlap.
     #[error("ranges {first} and {second} overlap")]
     Overlap {
@@ -254,7 +272,15 @@ pub enum ErrorKind {
     #[error("invalid tensor: {reason}")]
     InvalidTensor {
         /// What contradicts what.
-        reason: &'static str,
+        reason: String,
+    },
+    /// A program has no method of this name.
+    #[error("no method {name:?}: the program has {}", known.join(", "))]
+    NoSuchMethod {
+        /// The name asked for.
+        name: String,
+        /// The names of the methods that there are.
+        known: Vec<String>,
     },
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
@@ -307,6 +333,18 @@ impl Error {
         )
     }
 
+    /// Whether the memory or the allocator is that of a parent process.
+    #[must_use]
+    pub fn is_forked_process(&self) -> bool {
+        matches!(self.root(), ErrorKind::ForkedProcess { .. })
+    }
+
+    /// Whether memory of one device was given where another's is due.
+    #[must_use]
+    pub fn is_device_mismatch(&self) -> bool {
+        matches!(self.root(), ErrorKind::DeviceMismatch { .. })
+    }
+
     /// Whether the driver is shut down, and its memory gone with it.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
@@ -342,6 +380,7 @@ impl Error {
             | ErrorKind::Backend { .. }
             | ErrorKind::Driver { .. }
             | ErrorKind::AllocatorPanicked { .. }
+            | ErrorKind::NoDeviceType
             | ErrorKind::AtIndex { .. } => 0x01,
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
             ErrorKind::NotSupported { .. }
@@ -356,7 +395,9 @@ impl Error {
             | ErrorKind::OutOfBounds { .. }
             | ErrorKind::LengthMismatch { .. }
             | ErrorKind::CountMismatch { .. }
+            | ErrorKind::PlanTooLarge { .. }
             | ErrorKind::Overlap { .. }
+            | ErrorKind::NoSuchMethod { .. }
             | ErrorKind::InvalidTensor { .. } => 0x12,
             ErrorKind::AlreadyRegistered { .. } => 0x16,
             ErrorKind::NotRegistered { .. }
@@ -416,82 +457,6 @@ impl From<OutOfMemory> for ErrorKind {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// Something an allocator is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Making memory available.
-    Allocate,
-    /// Giving memory back.
-    Deallocate,
-    /// Copying from the host to the device.
-    CopyHostToDevice,
-    /// Copying from the device to the host.
-    CopyDeviceToHost,
-    /// Copying from a device to a device.
-    CopyDeviceToDevice,
-    /// Setting every byte of a range to one value.
-    Fill,
-    /// Asking for free and total memory.
-    MemoryInfo,
-    /// Waiting for all work of the device.
-    Synchronize,
-    /// Giving unused memory back to the system.
-    Trim,
-    /// Making a device ready for use.
-    Open,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allocate => "allocate",
-            Self::Deallocate => "deallocate",
-            Self::CopyHostToDevice => "copy from host to device",
-            Self::CopyDeviceToHost => "copy from device to host",
-            Self::CopyDeviceToDevice => "copy from device to device",
-            Self::Fill => "fill",
-            Self::MemoryInfo => "memory info",
-            Self::Synchronize => "synchronize",
-            Self::Trim => "trim",
-            Self::Open => "open",
-        })
-    }
-}
-
-/// How memory that an allocator returned breaks the allocator's promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AllocatorFault {
-    /// Its address is no multiple of the alignment.
-    Misaligned {
-        /// The address returned.
-        addr: usize,
-        /// The alignment asked for, in bytes.
-        align: usize,
-    },
-    /// Its end lies beyond the last address.
-    Wraps {
-        /// The address returned.
-        addr: usize,
-        /// The size asked for, in bytes.
-        size: usize,
-    },
-}
-
-impl fmt::Display for AllocatorFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Misaligned { addr, align } => {
-                write!(f, "is not aligned to {align} bytes: {addr:#x}")
-            }
-            Self::Wraps { addr, size } => {
-                write!(f, "wraps the address space: {size} bytes from {addr:#x}")
-            }
-        }
     }
 }
 

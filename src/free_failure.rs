@@ -5,7 +5,7 @@
 //! A failed free is told to the hook of the process and counted, and to nobody
 //! else: never to a later, unrelated call.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +15,7 @@ use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::error::Error;
 use crate::layout::DeviceLayout;
+use crate::unwind::caught;
 
 /// A block that could not be given back when its owner was dropped. It is leaked.
 #[derive(Debug)]
@@ -36,10 +37,20 @@ pub type FreeFailureHook = Arc<dyn Fn(&FreeFailure) + Send + Sync>;
 static HOOK: RwLock<Option<FreeFailureHook>> = RwLock::new(None);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+/// How deep hooks may be nested whose own frees fail.
+const MAX_DEPTH: u8 = 4;
+
+thread_local! {
+    /// How many reports this thread is in the midst of.
+    static DEPTH: Cell<u8> = const { Cell::new(0) };
+}
+
 /// Sets what is called for each failed free of the process, and returns what was.
 ///
 /// The hook runs on the thread that dropped the buffer, under no lock, and may
-/// itself allocate, free and set hooks. A hook that panics is cut short.
+/// itself allocate, free and set hooks. A hook that panics is cut short. A hook
+/// whose own frees fail is told of them up to four deep; below that they are only
+/// counted.
 ///
 /// Without a hook, and with one too, failures are counted
 /// ([`free_failure_count`]) and, with the feature `tracing`, told as events.
@@ -67,9 +78,16 @@ pub fn free_failure_count() -> u64 {
 
 /// Counts a failed free and tells it to the hook. Does not panic.
 #[cold]
-pub(crate) fn report(failure: &FreeFailure) {
+pub(crate) fn report(failure: FreeFailure) {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    let told = catch_unwind(AssertUnwindSafe(|| {
+    let depth = DEPTH.get();
+    DEPTH.set(depth.saturating_add(1));
+    // A hook that panics is cut short, and has no one to tell; nor has an error of
+    // the allocator's own that panics when it is dropped.
+    let _ = caught(move || {
+        if depth >= MAX_DEPTH {
+            return;
+        }
         #[cfg(feature = "tracing")]
         tracing::error!(
             device = %failure.device,
@@ -80,11 +98,8 @@ pub(crate) fn report(failure: &FreeFailure) {
         );
         let hook = HOOK.read().clone();
         if let Some(hook) = hook {
-            hook(failure);
+            hook(&failure);
         }
-    }));
-    if let Err(payload) = told {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
+    });
+    DEPTH.set(depth);
 }

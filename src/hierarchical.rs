@@ -13,11 +13,20 @@ use crate::span::{DeviceSpan, DeviceSpanMut};
 
 /// An address of planned memory, and the device that it is valid on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceAddress {
     /// Where the memory is.
     pub device: Device,
     /// The first byte.
     pub ptr: DevicePtr,
+}
+
+impl DeviceAddress {
+    /// The address `ptr` of memory on `device`.
+    #[must_use]
+    pub const fn new(device: Device, ptr: DevicePtr) -> Self {
+        Self { device, ptr }
+    }
 }
 
 /// The buffers of a plan, by memory id, and the addresses of what is planned in
@@ -41,6 +50,18 @@ pub struct DeviceAddress {
 /// planned.span_mut(Placement::new(0, 16, 32))?.fill(7)?;
 /// # Ok::<(), device_memory::Error>(())
 /// ```
+///
+/// Two exclusive views can not exist at once, unless they are asked for together
+/// with [`disjoint_mut`](Self::disjoint_mut):
+///
+/// ```compile_fail,E0499
+/// use device_memory::{HierarchicalAllocator, Placement};
+///
+/// let mut memory = HierarchicalAllocator::new(Vec::new(), &[]).unwrap();
+/// let first = memory.span_mut(Placement::new(0, 0, 1)).unwrap();
+/// let second = memory.span_mut(Placement::new(0, 1, 1)).unwrap();
+/// assert_eq!(first.len(), second.len());
+/// ```
 #[derive(Debug)]
 pub struct HierarchicalAllocator<'a> {
     spans: Vec<DeviceSpanMut<'a>>,
@@ -52,7 +73,8 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// # Errors
     ///
-    /// - [`CountMismatch`](ErrorKind::CountMismatch): as many devices as views are due.
+    /// - [`CountMismatch`](ErrorKind::CountMismatch): there are more or fewer devices
+    ///   than views.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): a view is on another device
     ///   than planned, as [`AtIndex`](ErrorKind::AtIndex) with the memory id.
     #[inline]
@@ -87,7 +109,7 @@ impl<'a> HierarchicalAllocator<'a> {
         self.spans.iter().map(DeviceSpanMut::device)
     }
 
-    /// Whether any buffer is not host memory.
+    /// Whether any buffer is on a device of another type than `Cpu`.
     #[must_use]
     pub fn has_device_memory(&self) -> bool {
         self.devices().any(|device| !device.is_cpu())
@@ -163,19 +185,15 @@ impl<'a> HierarchicalAllocator<'a> {
     ///
     /// As [`get_offset_address`](Self::get_offset_address).
     pub fn span_mut(&mut self, placement: Placement) -> Result<DeviceSpanMut<'_>> {
-        self.buffer_of(placement)?;
         let count = self.spans.len();
-        let span = usize::try_from(placement.memory_id)
-            .ok()
-            .and_then(|id| self.spans.get_mut(id));
-        match span {
-            Some(span) => span.subspan_mut(placement.offset, placement.size),
-            None => Err(PlacementError::UnknownMemoryId {
-                memory_id: placement.memory_id,
-                count,
-            }
-            .into()),
-        }
+        let spans = &mut self.spans;
+        let span = placement.check(count, |id| {
+            spans.get_mut(id).map(|span| {
+                let len = span.len();
+                (span, len)
+            })
+        })?;
+        span.subspan_mut(placement.offset, placement.size)
     }
 
     /// Exclusive views of several placements at once, in their order.
@@ -187,20 +205,20 @@ impl<'a> HierarchicalAllocator<'a> {
     /// - [`Overlap`](ErrorKind::Overlap): two of them share a byte.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn disjoint_mut(&mut self, placements: &[Placement]) -> Result<Vec<DeviceSpanMut<'_>>> {
+        let spans = placements.iter().enumerate().map(|(index, &placement)| {
+            self.span(placement)
+                .map_err(|error| error.at("placement", index))
+        });
+        let spans = spans.collect::<Result<Vec<_>>>()?;
         check_disjoint(placements)?;
-        placements
-            .iter()
-            .enumerate()
-            .map(|(index, &placement)| {
-                let span = self
-                    .span(placement)
-                    .map_err(|error| error.at("placement", index))?;
-                // SAFETY: `self`, which has the buffers exclusively, is borrowed
-                // exclusively as long as the views live, and no two of the
-                // placements share a byte.
-                Ok(unsafe { DeviceSpanMut::from_shared(span) })
-            })
-            .collect()
+        let exclusive = spans.into_iter().map(|span| {
+            // SAFETY: `self`, which has the buffers exclusively, is borrowed
+            // exclusively as long as the views live. Placements of different
+            // memory ids are in different buffers, and no two of the same share
+            // a byte.
+            unsafe { DeviceSpanMut::from_shared(span) }
+        });
+        Ok(exclusive.collect())
     }
 
     /// The view of the buffer of a placement that lies within it.

@@ -37,6 +37,9 @@ pub enum LayoutError {
         /// The alignment asked for, in bytes.
         align: usize,
     },
+    /// No bytes were asked for where there must be some.
+    #[error("no allocation of zero bytes can be made")]
+    ZeroSize,
     /// The bytes asked for pass the limit for one allocation.
     #[error(
         "size overflow: {len} elements of {element_size} bytes pass the limit of {limit} bytes",

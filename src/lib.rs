@@ -36,6 +36,7 @@ mod scalar;
 mod shape;
 mod span;
 mod tensor;
+mod unwind;
 
 pub use crate::address::DevicePtr;
 pub use crate::allocator::{AllocatorHandle, DeviceAllocator, MemoryInfo};

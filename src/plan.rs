@@ -7,8 +7,8 @@
 //! keeps 0 in reserve.
 
 use crate::device::Device;
-use crate::error::{Error, PlacementError, Result};
-use crate::layout::{DeviceLayout, LayoutError};
+use crate::error::{Error, ErrorKind, PlacementError, Result};
+use crate::layout::DeviceLayout;
 
 /// One buffer that a plan needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl PlannedBuffer {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](crate::ErrorKind::Layout): no allocation can have this size and alignment.
+    /// - [`Layout`](ErrorKind::Layout): no allocation can have this size and alignment.
     pub fn layout(&self) -> Result<DeviceLayout> {
         Ok(DeviceLayout::new(self.size, self.align)?)
     }
@@ -132,11 +132,11 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// The first of these, as [`AtIndex`](crate::ErrorKind::AtIndex) with the placement:
+    /// The first of these, as [`AtIndex`](ErrorKind::AtIndex) with the placement:
     ///
-    /// - [`PlacementOverflow`](PlacementError::Overflow): offset and size pass the address range.
+    /// - [`Overflow`](PlacementError::Overflow): offset and size pass the address range.
     /// - [`UnknownMemoryId`](PlacementError::UnknownMemoryId): there is no such buffer.
-    /// - [`PlacementOutOfBounds`](PlacementError::OutOfBounds): it passes the end of its buffer.
+    /// - [`OutOfBounds`](PlacementError::OutOfBounds): it passes the end of its buffer.
     pub fn new(buffers: Vec<PlannedBuffer>, placements: Vec<Placement>) -> Result<Self> {
         for (index, placement) in placements.iter().enumerate() {
             placement
@@ -165,7 +165,8 @@ impl MemoryPlan {
     ///
     /// # Errors
     ///
-    /// - [`Layout`](crate::ErrorKind::Layout): the sum of a device passes what can be addressed.
+    /// - [`PlanTooLarge`](ErrorKind::PlanTooLarge): the sum of a device passes what
+    ///   can be addressed.
     pub fn requirements(&self) -> Result<Vec<(Device, usize)>> {
         let mut sums: Vec<(Device, usize)> = Vec::new();
         for buffer in &self.buffers {
@@ -175,9 +176,8 @@ impl MemoryPlan {
                     if let Some((_, sum)) = sums.get_mut(position) {
                         *sum = sum
                             .checked_add(buffer.size)
-                            .ok_or(LayoutError::SizeOverflow {
-                                len: self.buffers.len(),
-                                element_size: buffer.size,
+                            .ok_or(ErrorKind::PlanTooLarge {
+                                device: buffer.device,
                             })?;
                     }
                 }

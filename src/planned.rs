@@ -3,14 +3,14 @@
 //! Rank 8. Imports `hierarchical`, `buffer`, `registry`, `plan` and the words.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
-use crate::allocator::MemoryInfo;
+use crate::allocator::{MemoryInfo, guarded};
 use crate::buffer::{BufferStack, DeviceMemoryBuffer};
 use crate::device::Device;
-use crate::error::{ErrorKind, OutOfMemory, Result};
-use crate::hierarchical::HierarchicalAllocator;
-use crate::layout::DeviceLayout;
-use crate::plan::{MemoryPlan, PlannedBuffer};
+use crate::error::{ErrorKind, Operation, OutOfMemory, PlacementError, Result};
+use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
+use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
 use crate::registry::DeviceAllocatorRegistry;
 use crate::span::DeviceSpanMut;
 
@@ -37,11 +37,24 @@ use crate::span::DeviceSpanMut;
 /// assert_eq!(memory.view()?.span(placement)?.to_vec()?, [7; 16]);
 /// # Ok::<(), device_memory::Error>(())
 /// ```
+///
+/// Two views can not exist at once:
+///
+/// ```compile_fail,E0499
+/// use device_memory::{DeviceAllocatorRegistry, MemoryPlan, PlannedMemory};
+///
+/// let registry = DeviceAllocatorRegistry::global();
+/// let mut memory = PlannedMemory::allocate(&MemoryPlan::default(), registry).unwrap();
+/// let first = memory.view().unwrap();
+/// let second = memory.view_of(0).unwrap();
+/// assert_eq!(first.len(), second.len());
+/// ```
 #[derive(Debug)]
 pub struct PlannedMemory {
     /// Those of the first plan, by memory id, then what later plans add.
     buffers: BufferStack,
-    first: usize,
+    /// How many of them are the first plan's, if there is one.
+    first: Option<usize>,
     /// # Invariants
     ///
     /// 0. For each later plan, the buffers of its memory ids; no two are the same.
@@ -57,8 +70,10 @@ impl PlannedMemory {
     ///
     /// - [`OutOfMemory`](ErrorKind::OutOfMemory): a device has less memory free than
     ///   the plan needs there. Nothing was allocated.
-    /// - [`AtIndex`](ErrorKind::AtIndex): the buffer that failed, and why; see
-    ///   [`DeviceMemoryBuffer::create`]. Those before it are freed.
+    /// - [`AtIndex`](ErrorKind::AtIndex): the buffer that failed, and why: what
+    ///   [`DeviceMemoryBuffer::create`] or
+    ///   [`memory_info`](crate::DeviceAllocator::memory_info) return. Those before
+    ///   it are freed.
     pub fn allocate(plan: &MemoryPlan, registry: &DeviceAllocatorRegistry) -> Result<Self> {
         Self::allocate_shared(&[plan], registry)
     }
@@ -80,7 +95,7 @@ impl PlannedMemory {
             Some((first, others)) => (first.buffers(), others),
             None => (&[][..], &[][..]),
         };
-        let (needed, later) = share(first, others);
+        let (needed, later) = share(first, others)?;
         check(&needed, registry)?;
         let mut buffers = BufferStack::with_capacity(needed.len());
         for (index, planned) in needed.iter().enumerate() {
@@ -92,7 +107,7 @@ impl PlannedMemory {
         }
         Ok(Self {
             buffers,
-            first: first.len(),
+            first: plans.first().map(|first| first.buffers().len()),
             later,
         })
     }
@@ -113,16 +128,16 @@ impl PlannedMemory {
     /// - [`CountMismatch`](ErrorKind::CountMismatch): there are not so many plans.
     #[expect(unsafe_code, reason = "see SAFETY")]
     pub fn view_of(&mut self, index: usize) -> Result<HierarchicalAllocator<'_>> {
-        let Some(later) = index.checked_sub(1) else {
-            let first = self.buffers.as_slice_mut().iter_mut().take(self.first);
+        if let (0, Some(first)) = (index, self.first) {
+            let first = self.buffers.as_slice_mut().iter_mut().take(first);
             let spans = first.map(DeviceMemoryBuffer::as_span_mut).collect();
             return Ok(HierarchicalAllocator::from_planned(spans));
-        };
-        let Some(plan) = self.later.get(later) else {
+        }
+        let Some(plan) = index.checked_sub(1).and_then(|later| self.later.get(later)) else {
             return Err(ErrorKind::CountMismatch {
                 what: "plans",
                 expected: index.saturating_add(1),
-                found: self.later.len().saturating_add(1),
+                found: self.plan_count(),
             }
             .into());
         };
@@ -134,6 +149,47 @@ impl PlannedMemory {
             Some(unsafe { DeviceSpanMut::from_shared(span) })
         });
         Ok(HierarchicalAllocator::from_planned(spans.collect()))
+    }
+
+    /// The number of plans.
+    #[must_use]
+    pub fn plan_count(&self) -> usize {
+        self.later
+            .len()
+            .saturating_add(usize::from(self.first.is_some()))
+    }
+
+    /// The buffer that the `plan`-th plan has for a memory id.
+    #[must_use]
+    pub fn buffer(&self, plan: usize, memory_id: u32) -> Option<&DeviceMemoryBuffer> {
+        let id = usize::try_from(memory_id).ok()?;
+        let position = match plan.checked_sub(1) {
+            None => id.lt(&self.first?).then_some(id)?,
+            Some(later) => *self.later.get(later)?.get(id)?,
+        };
+        self.buffers().get(position)
+    }
+
+    /// The address of a placement of the `plan`-th plan, without borrowing the
+    /// memory exclusively.
+    ///
+    /// # Errors
+    ///
+    /// As [`HierarchicalAllocator::get_offset_address`]; a plan that there is not
+    /// has no memory ids.
+    pub fn address(
+        &self,
+        plan: usize,
+        placement: Placement,
+    ) -> Result<DeviceAddress, PlacementError> {
+        let buffer = placement.check(self.buffers().len(), |_| {
+            let buffer = self.buffer(plan, placement.memory_id)?;
+            Some((buffer, buffer.size()))
+        })?;
+        Ok(DeviceAddress {
+            device: buffer.device(),
+            ptr: buffer.ptr().saturating_add(placement.offset),
+        })
     }
 
     /// The buffers themselves; for a single plan, by memory id.
@@ -170,65 +226,103 @@ impl PlannedMemory {
 fn share<'a>(
     first: &'a [PlannedBuffer],
     others: &[&MemoryPlan],
-) -> (Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>) {
+) -> Result<(Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>)> {
     let mut needed = Cow::Borrowed(first);
-    let mut added: Vec<usize> = Vec::new();
+    let mut added: HashMap<(usize, Device), usize> = HashMap::new();
     let mut later = Vec::with_capacity(others.len());
+    if !others.is_empty() {
+        check_layouts(first)?;
+    }
     for plan in others {
+        check_layouts(plan.buffers())?;
         let needed = needed.to_mut();
-        let ids = plan.buffers().iter().enumerate();
-        let positions = ids.map(|(id, planned)| {
-            let ids_of_needed = (0..first.len()).chain(added.iter().copied());
-            let shared = ids_of_needed
-                .zip(needed.iter_mut())
-                .enumerate()
-                .find(|(_, (other, shared))| *other == id && shared.device == planned.device);
-            if let Some((position, (_, shared))) = shared {
+        let mut positions = Vec::with_capacity(plan.buffers().len());
+        for (id, &planned) in plan.buffers().iter().enumerate() {
+            let of_first = first
+                .get(id)
+                .filter(|buffer| buffer.device == planned.device);
+            let position = match of_first {
+                Some(_) => id,
+                None => *added.entry((id, planned.device)).or_insert_with(|| {
+                    needed.push(planned);
+                    needed.len().saturating_sub(1)
+                }),
+            };
+            if let Some(shared) = needed.get_mut(position) {
                 shared.size = shared.size.max(planned.size);
                 shared.align = shared.align.max(planned.align);
-                return position;
             }
-            added.push(id);
-            needed.push(*planned);
-            needed.len().saturating_sub(1)
-        });
-        later.push(positions.collect());
+            positions.push(position);
+        }
+        later.push(positions);
     }
-    (needed, later)
+    Ok((needed, later))
+}
+
+/// Checks each buffer of a plan that shares: what is shared has the larger
+/// alignment of two, which would hide one that is none.
+fn check_layouts(buffers: &[PlannedBuffer]) -> Result<()> {
+    for (id, planned) in buffers.iter().enumerate() {
+        if let Err(error) = planned.layout() {
+            return Err(error.at("planned buffer", id));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that all can be asked for, and what each device needs against what it
 /// has free, where it can tell.
 fn check(needed: &[PlannedBuffer], registry: &DeviceAllocatorRegistry) -> Result<()> {
-    for (position, planned) in needed.iter().enumerate() {
+    // Buffers of one device mostly follow one another. Where they do not, there is
+    // more than one sum for it, and those are brought together in the end.
+    let mut sums: Vec<(Device, usize, usize)> = Vec::new();
+    let mut current: Option<(Device, usize, usize)> = None;
+    for (index, planned) in needed.iter().enumerate() {
         if let Err(error) = planned.layout() {
-            return Err(error.at("planned buffer", position));
+            return Err(error.at("planned buffer", index));
         }
-        let on_device = |other: &&PlannedBuffer| other.device == planned.device;
-        if needed.iter().take(position).any(|other| on_device(&other)) {
-            continue;
+        match &mut current {
+            Some((device, _, bytes)) if *device == planned.device => {
+                *bytes = bytes.saturating_add(planned.size);
+            }
+            _ => sums.extend(current.replace((planned.device, index, planned.size))),
         }
-        let sizes = needed.iter().filter(on_device).map(|other| other.size);
-        let bytes = sizes.fold(0_usize, usize::saturating_add);
-        check_free_memory(registry, planned.device, bytes)?;
+    }
+    let sums = if sums.is_empty() {
+        current.as_slice()
+    } else {
+        sums.extend(current);
+        sums.sort_unstable();
+        &sums
+    };
+    for of_device in sums.chunk_by(|(a, ..), (b, ..)| a == b) {
+        let bytes = of_device.iter().map(|&(.., bytes)| bytes);
+        let bytes = bytes.fold(0_usize, usize::saturating_add);
+        if let Some(&(device, index, _)) = of_device.first() {
+            check_free_memory(registry, device, bytes, index)?;
+        }
     }
     Ok(())
 }
 
-/// Checks that `device` has `bytes` free, if it can tell.
+/// Checks that `device` has `bytes` free, if it can tell. `index` is that of a
+/// buffer on it, to name in an error.
 fn check_free_memory(
     registry: &DeviceAllocatorRegistry,
     device: Device,
     bytes: usize,
+    index: usize,
 ) -> Result<()> {
-    let allocator = registry.lookup(device.device_type())?;
-    match allocator.memory_info(device.index())? {
-        Some(MemoryInfo { free, total }) if free < bytes => {
-            let mut report = OutOfMemory::new(device, DeviceLayout::new(bytes, 1)?);
-            report.device_free = Some(free);
-            report.device_total = Some(total);
-            Err(report.into())
+    let info = registry.lookup(device.device_type()).and_then(|allocator| {
+        guarded(device, Operation::MemoryInfo, || {
+            allocator.memory_info(device.index())
+        })
+    });
+    match info {
+        Ok(Some(MemoryInfo { free, total })) if free < bytes => {
+            Err(OutOfMemory::of_plan(device, bytes, free, total).into())
         }
-        _ => Ok(()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.at("planned buffer", index)),
     }
 }

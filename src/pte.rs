@@ -33,9 +33,11 @@ mod arena;
 mod convention;
 mod data;
 mod delegate;
+mod extent;
 mod fault;
 mod header;
 mod instruction;
+mod link;
 mod memory;
 mod method;
 mod overwrite;
@@ -49,12 +51,12 @@ mod walk;
 mod warning;
 mod wire;
 
-use crate::error::{Error, InvalidProgram, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::pte::data::Data;
 use crate::pte::fault::{Budget, Fallible, Fault};
+use crate::pte::link::Link;
 use crate::pte::vector::Tables;
 use crate::pte::warning::{Subject, Warnings};
-use crate::pte::wire::Table;
 
 pub use crate::pte::arena::BufferDevice;
 pub use crate::pte::data::{Segment, Subsegments};
@@ -89,27 +91,23 @@ impl<'a> Program<'a> {
     /// - [`InvalidProgram`](crate::ErrorKind::InvalidProgram): the program is malformed, or
     ///   of a version that is not known.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        Ok(Self::read(bytes)?)
-    }
-
-    fn read(bytes: &'a [u8]) -> Fallible<Self> {
         let (header, program) = header::read(bytes)?;
-        let root = schema::Program::from(Table::at(program, 0, "root")?);
+        let root = Link {
+            program,
+            position: 0,
+        };
+        let root: schema::Program<'a> = root.follow("root")?;
         let version = root.version()?;
         if version > NEWEST_VERSION {
-            return Err(Fault::new(
-                "version",
-                format_args!("version {version} is newer than {NEWEST_VERSION}"),
-            ));
+            let reason = format_args!("version {version} is newer than {NEWEST_VERSION}");
+            return Err(Fault::new("version", reason).into());
         }
         let mut warnings = Warnings::default();
         let mut budget = Budget::new(program.len());
         let data = Data::read(&root, &header, bytes.len(), &mut warnings, &mut budget)?;
         let Some(plans) = root.execution_plan()? else {
-            return Err(Fault::new(
-                "execution_plan",
-                format_args!("the program has no list of methods"),
-            ));
+            let reason = format_args!("the program has no list of methods");
+            return Err(Fault::new("execution_plan", reason).into());
         };
         if plans.len() == 0 {
             warnings.add(Subject::None, "execution_plan", WarningKind::NoMethods);
@@ -148,8 +146,8 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidProgram`](crate::ErrorKind::InvalidProgram): there is none; the error
-    ///   names those that there are.
+    /// - [`NoSuchMethod`](ErrorKind::NoSuchMethod): there is none; the error names
+    ///   those that there are.
     pub fn method(&self, name: &str) -> Result<&Method<'a>> {
         let found = self.methods.iter().find(|method| method.name == name);
         found.ok_or_else(|| self.no_such_method(name))
@@ -158,15 +156,17 @@ impl<'a> Program<'a> {
     #[cold]
     fn no_such_method(&self, name: &str) -> Error {
         const SHOWN: usize = 16;
-        let names: Vec<&str> = self.methods.iter().take(SHOWN).map(Method::name).collect();
-        let more = self.methods.len().saturating_sub(names.len());
-        let mut reason = format!("no such method: the program has {names:?}");
-        if more > 0 {
-            reason.push_str(&format!(" and {more} more"));
+        let methods = self.methods.iter().take(SHOWN);
+        let mut known: Vec<String> = methods
+            .map(|method| format!("{:?}", method.name()))
+            .collect();
+        match self.methods.len().saturating_sub(known.len()) {
+            0 if known.is_empty() => known.push("none".to_owned()),
+            0 => {}
+            more => known.push(format!("{more} more")),
         }
-        let mut fault = InvalidProgram::new("execution_plan", reason);
-        fault.method = Some(name.to_owned());
-        fault.into()
+        let name = name.to_owned();
+        ErrorKind::NoSuchMethod { name, known }.into()
     }
 
     /// What is odd about the program, yet no reason to refuse it.
@@ -228,11 +228,12 @@ fn read_methods<'a>(
     let mut methods: Vec<Method<'a>> = Vec::with_capacity(plans.len());
     let mut is_sorted = true;
     for (index, plan) in plans.iter().enumerate() {
-        let method = plan
-            .and_then(|plan| Method::read(program, plan, data, warnings, budget))
-            .map_err(|fault| fault.at_method(index))?;
-        is_sorted &= methods.last().is_none_or(|last| last.name < method.name);
-        methods.push(method);
+        let last = methods.last().map(Method::name);
+        plan.and_then(|plan| {
+            Method::read_into(&mut methods, program, plan, data, warnings, budget)
+        })
+        .map_err(|fault| fault.at_method(index))?;
+        is_sorted &= last < methods.last().map(Method::name);
     }
     if !is_sorted {
         check_names(&methods)?;

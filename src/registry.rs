@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::allocator::AllocatorHandle;
+use crate::allocator::{AllocatorHandle, device_type_of};
 use crate::device::DeviceType;
 use crate::error::{ErrorKind, Result};
 
@@ -96,9 +96,10 @@ impl DeviceAllocatorRegistry {
     ///
     /// - [`AlreadyRegistered`](ErrorKind::AlreadyRegistered): one does, perhaps this
     ///   very one; it stays in place.
+    /// - [`NoDeviceType`](ErrorKind::NoDeviceType): it panicked when asked for its type.
     pub fn register(&self, allocator: impl Into<AllocatorHandle>) -> Result<()> {
         let allocator = allocator.into();
-        let device_type = allocator.device_type();
+        let device_type = device_type_of(&*allocator)?;
         let mut kept = self.kept.lock();
         let slot = self.slot(device_type);
         if !slot.load(Ordering::Acquire).is_null() {
@@ -110,14 +111,21 @@ impl DeviceAllocatorRegistry {
     }
 
     /// Lets `allocator` serve its type of device, and returns the one that did.
-    pub fn replace(&self, allocator: impl Into<AllocatorHandle>) -> Option<AllocatorHandle> {
+    ///
+    /// # Errors
+    ///
+    /// - [`NoDeviceType`](ErrorKind::NoDeviceType): it panicked when asked for its type.
+    pub fn replace(
+        &self,
+        allocator: impl Into<AllocatorHandle>,
+    ) -> Result<Option<AllocatorHandle>> {
         let allocator = allocator.into();
-        let device_type = allocator.device_type();
+        let device_type = device_type_of(&*allocator)?;
         let mut kept = self.kept.lock();
         let old = self.registered(device_type).cloned();
         let new = self.keep(&mut kept, allocator);
         self.slot(device_type).store(new, Ordering::Release);
-        old
+        Ok(old)
     }
 
     /// Lets nothing but a built-in back end serve the type, and returns the

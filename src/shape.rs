@@ -3,7 +3,7 @@
 //! Rank 2. Imports the words: `device`, `scalar`, `error`.
 
 use crate::device::Device;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::scalar::ScalarType;
 
 /// Whether the sizes of a tensor may change after planning.
@@ -97,10 +97,11 @@ impl TensorSpec {
         device: Device,
     ) -> Result<Self> {
         if sizes.len() > Self::MAX_RANK {
-            return Err(ErrorKind::InvalidTensor {
-                reason: "more than 16 dimensions",
-            }
-            .into());
+            return Err(invalid(format!(
+                "{} dimensions, at most {} are supported",
+                sizes.len(),
+                Self::MAX_RANK
+            )));
         }
         check_permutation(dim_order, sizes.len())?;
         Ok(Self {
@@ -179,23 +180,27 @@ impl TensorSpec {
     }
 }
 
+/// A tensor that contradicts itself.
+#[cold]
+fn invalid(reason: String) -> Error {
+    ErrorKind::InvalidTensor { reason }.into()
+}
+
 /// Checks that `dim_order` names each of `rank` dimensions once.
 fn check_permutation(dim_order: &[u8], rank: usize) -> Result<()> {
     if dim_order.len() != rank {
-        return Err(ErrorKind::InvalidTensor {
-            reason: "dim order and sizes differ in length",
-        }
-        .into());
+        return Err(invalid(format!(
+            "dim order {dim_order:?} and sizes differ in length: expected {rank}"
+        )));
     }
     let mut seen = [false; TensorSpec::MAX_RANK];
     for dimension in dim_order.iter().copied().map(usize::from) {
         match seen.get_mut(dimension) {
             Some(seen) if dimension < rank && !*seen => *seen = true,
             _ => {
-                return Err(ErrorKind::InvalidTensor {
-                    reason: "dim order is no permutation of the dimensions",
-                }
-                .into());
+                return Err(invalid(format!(
+                    "dim order {dim_order:?} is no permutation of {rank} dimensions"
+                )));
             }
         }
     }
@@ -211,10 +216,9 @@ fn size_in_bytes(scalar_type: ScalarType, sizes: &[usize]) -> Result<usize> {
         .iter()
         .try_fold(scalar_type.size(), |bytes, &size| bytes.checked_mul(size))
         .filter(|bytes| isize::try_from(*bytes).is_ok())
-        .ok_or(
-            ErrorKind::InvalidTensor {
-                reason: "more bytes than can be addressed",
-            }
-            .into(),
-        )
+        .ok_or_else(|| {
+            invalid(format!(
+                "{scalar_type} elements of sizes {sizes:?} are more bytes than can be addressed"
+            ))
+        })
 }

@@ -3,8 +3,8 @@
 //! Rank 7. Imports `buffer`, `span`, `registry`, `shape` and the words.
 //!
 //! The place decides where the bytes are; the description says where they were
-//! meant to be. The two must agree, with one exception that old exporters need:
-//! a tensor meant for a device may lie in host memory.
+//! meant to be. The two must agree. Programs that were planned without devices
+//! have tensors meant for a device in host memory; those are bound by name.
 
 use crate::buffer::DeviceMemoryBuffer;
 use crate::device::Device;
@@ -39,7 +39,7 @@ pub struct TensorViewMut<'a> {
 /// let tensor = DeviceTensor::from_host(spec, &[0; 16])?;
 /// let copy = tensor.to_device(Device::CPU)?;
 ///
-/// assert_eq!(copy.view()?.to_vec()?, [0; 16]);
+/// assert_eq!(copy.to_vec()?, [0; 16]);
 /// assert_eq!(copy.spec().strides(), [2, 1]);
 /// # Ok::<(), device_memory::Error>(())
 /// ```
@@ -55,10 +55,26 @@ impl<'a> TensorView<'a> {
     /// # Errors
     ///
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the place is on another device
-    ///   than the tensor is meant for, and not host memory.
+    ///   than the tensor is meant for.
     /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the place is too small.
     pub fn bind(spec: TensorSpec, span: DeviceSpan<'a>) -> Result<Self> {
         check_device(&spec, span.device())?;
+        Self::at(spec, span)
+    }
+
+    /// Binds a description to host memory, whatever device the tensor is meant
+    /// for: programs that were planned without devices want that.
+    ///
+    /// # Errors
+    ///
+    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the place is not on `cpu:0`.
+    /// - [`OutOfBounds`](ErrorKind::OutOfBounds): the place is too small.
+    pub fn bind_in_host_memory(spec: TensorSpec, span: DeviceSpan<'a>) -> Result<Self> {
+        check_host(span.device())?;
+        Self::at(spec, span)
+    }
+
+    fn at(spec: TensorSpec, span: DeviceSpan<'a>) -> Result<Self> {
         let span = span.subspan(0, spec.size_in_bytes())?;
         Ok(Self { spec, span })
     }
@@ -109,6 +125,21 @@ impl<'a> TensorViewMut<'a> {
     /// As [`TensorView::bind`].
     pub fn bind(spec: TensorSpec, span: DeviceSpanMut<'a>) -> Result<Self> {
         check_device(&spec, span.device())?;
+        Self::at(spec, span)
+    }
+
+    /// Binds a description to host memory, whatever device the tensor is meant
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// As [`TensorView::bind_in_host_memory`].
+    pub fn bind_in_host_memory(spec: TensorSpec, span: DeviceSpanMut<'a>) -> Result<Self> {
+        check_host(span.device())?;
+        Self::at(spec, span)
+    }
+
+    fn at(spec: TensorSpec, span: DeviceSpanMut<'a>) -> Result<Self> {
         let span = span.into_subspan(0, spec.size_in_bytes())?;
         Ok(Self { spec, span })
     }
@@ -162,7 +193,11 @@ impl<'a> TensorViewMut<'a> {
             && self.spec.dim_order() == src.spec.dim_order();
         if !same {
             return Err(ErrorKind::InvalidTensor {
-                reason: "source and destination differ in type, sizes or dim order",
+                reason: format!(
+                    "source {} and destination {} differ in type, sizes or dim order",
+                    summary(&src.spec),
+                    summary(&self.spec)
+                ),
             }
             .into());
         }
@@ -270,6 +305,39 @@ impl DeviceTensor {
         TensorViewMut::bind(self.spec.clone(), self.buffer.as_span_mut())
     }
 
+    /// Copies the whole tensor from the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemoryBuffer::copy_from_host`].
+    pub fn copy_from_host(&mut self, src: &[u8]) -> Result<()> {
+        self.buffer.copy_from_host(src)
+    }
+
+    /// Copies the whole tensor to the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemoryBuffer::copy_to_host`].
+    pub fn copy_to_host(&self, dst: &mut [u8]) -> Result<()> {
+        self.buffer.copy_to_host(dst)
+    }
+
+    /// The bytes, copied to the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemoryBuffer::to_vec`].
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        self.buffer.to_vec()
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn buffer(&self) -> &DeviceMemoryBuffer {
+        &self.buffer
+    }
+
     /// The memory, without the description.
     #[must_use]
     pub fn into_buffer(self) -> DeviceMemoryBuffer {
@@ -277,9 +345,9 @@ impl DeviceTensor {
     }
 }
 
-/// Checks that a tensor may lie on the device of its place.
+/// Checks that a tensor lies on the device that it is meant for.
 fn check_device(spec: &TensorSpec, place: Device) -> Result<()> {
-    if spec.device() == place || place == Device::CPU {
+    if spec.device() == place {
         Ok(())
     } else {
         Err(ErrorKind::DeviceMismatch {
@@ -288,4 +356,27 @@ fn check_device(spec: &TensorSpec, place: Device) -> Result<()> {
         }
         .into())
     }
+}
+
+/// Checks that a tensor lies in host memory.
+fn check_host(place: Device) -> Result<()> {
+    if place == Device::CPU {
+        Ok(())
+    } else {
+        Err(ErrorKind::DeviceMismatch {
+            expected: Device::CPU,
+            found: place,
+        }
+        .into())
+    }
+}
+
+/// What two tensors must agree in, for a message.
+fn summary(spec: &TensorSpec) -> String {
+    format!(
+        "{} {:?} in order {:?}",
+        spec.scalar_type(),
+        spec.sizes(),
+        spec.dim_order()
+    )
 }

@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
 use device_memory::{
     Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
@@ -96,7 +97,7 @@ fn creating_copying_and_dropping_takes_nothing_from_the_heap() {
         .register(&Addresses)
         .unwrap();
     let local = DeviceAllocatorRegistry::new();
-    local.register(&Addresses).unwrap();
+    local.register(Arc::new(Addresses)).unwrap();
     let layout = DeviceLayout::from_size(64).unwrap();
     let device = Device::new(DeviceType::Custom(200), 0);
 

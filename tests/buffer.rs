@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -547,6 +547,7 @@ mod moves {
         let mut first = filled(&fake, &[1], 0);
         let mut second = filled(&fake, &[2], 0);
 
+        #[expect(clippy::mem_replace_with_default, reason = "both ways are under test")]
         let replaced = std::mem::replace(&mut first, DeviceMemoryBuffer::default());
         let taken = std::mem::take(&mut second);
 
@@ -821,13 +822,12 @@ mod raw_parts {
         let buffer = DeviceMemoryBuffer::create_with(&*FAKE, layout(64), 1).unwrap();
         let ptr = buffer.ptr();
 
-        let raw = buffer.into_raw();
-        assert_eq!(
-            (raw.ptr(), raw.device(), raw.layout()),
-            (ptr, CUDA_1, layout(64))
-        );
-        assert!(format!("{raw:?}").starts_with("RawDeviceMemory { device: cuda:1, ptr: 0x"));
-        drop(raw);
+        {
+            let raw = buffer.into_raw();
+            assert_eq!((raw.ptr(), raw.device()), (ptr, CUDA_1));
+            assert_eq!(raw.layout(), layout(64));
+            assert!(format!("{raw:?}").starts_with("RawDeviceMemory { device: cuda:1, ptr: 0x"));
+        }
 
         assert_eq!((FAKE.deallocations(), FAKE.live_blocks()), (0, 1));
     }
@@ -1328,7 +1328,7 @@ mod spans {
         assert_eq!((front.ptr(), front.len()), (base, 4));
         assert_eq!((back.ptr(), back.len()), (base.checked_add(4).unwrap(), 6));
         assert_eq!(back.to_vec().unwrap(), [4, 5, 6, 7, 8, 9]);
-        let (mut front, mut back) = buffer.as_span_mut().split_at_mut(4).unwrap();
+        let (mut front, mut back) = buffer.as_span_mut().into_split_at(4).unwrap();
         front.fill(1).unwrap();
         back.copy_from_host(&[2; 6]).unwrap();
 
@@ -1342,12 +1342,12 @@ mod spans {
         for offset in [0, 4] {
             let (front, back) = buffer.as_span().split_at(offset).unwrap();
             assert_eq!((front.len(), back.len()), (offset, 4 - offset));
-            let (front, back) = buffer.as_span_mut().split_at_mut(offset).unwrap();
+            let (front, back) = buffer.as_span_mut().into_split_at(offset).unwrap();
             assert_eq!((front.len(), back.len()), (offset, 4 - offset));
         }
         for offset in [5, usize::MAX] {
             assert!(buffer.as_span().split_at(offset).is_err());
-            assert!(buffer.as_span_mut().split_at_mut(offset).is_err());
+            assert!(buffer.as_span_mut().into_split_at(offset).is_err());
         }
     }
 
@@ -1356,7 +1356,7 @@ mod spans {
         let fake = FakeDevice::new(CUDA, 1);
         let mut buffer = filled(&fake, &pattern(8), 0);
 
-        let (mut front, back) = buffer.as_span_mut().split_at_mut(4).unwrap();
+        let (mut front, back) = buffer.as_span_mut().into_split_at(4).unwrap();
         front.copy_from(back.as_span()).unwrap();
 
         assert_eq!(last_call(&fake).operation, Operation::CopyDeviceToDevice);
@@ -1386,7 +1386,7 @@ mod spans {
         let fake = FakeDevice::new(CUDA, 1);
         let mut buffer = filled(&fake, &[0; 8], 0);
 
-        let (mut front, mut back) = buffer.as_span_mut().split_at_mut(4).unwrap();
+        let (mut front, mut back) = buffer.as_span_mut().into_split_at(4).unwrap();
         thread::scope(|scope| {
             scope.spawn(move || front.fill(1).unwrap());
             scope.spawn(move || back.fill(2).unwrap());
@@ -1546,6 +1546,32 @@ mod hostile_allocators {
         PanicsInHostAccess,
         /// Panics when asked how many devices there are.
         PanicsInCount,
+        /// The same with something that panics again when it is dropped.
+        PanicsTwiceInCount,
+    }
+
+    /// Something to panic with that tells when it is dropped.
+    struct Payload {
+        drops: Arc<AtomicU8>,
+        panics: bool,
+    }
+
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            self.drops.fetch_add(1, Ordering::SeqCst);
+            if self.panics {
+                panic_any(Endless);
+            }
+        }
+    }
+
+    /// Something to panic with whose drop panics with the same.
+    struct Endless;
+
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            panic_any(Endless);
+        }
     }
 
     const HIGH: usize = usize::MAX - 63;
@@ -1556,6 +1582,7 @@ mod hostile_allocators {
         fake: FakeDevice,
         way: Way,
         asked: AtomicU8,
+        drops: Arc<AtomicU8>,
     }
 
     impl Hostile {
@@ -1565,6 +1592,7 @@ mod hostile_allocators {
                 fake: fake.clone(),
                 way,
                 asked: AtomicU8::new(0),
+                drops: Arc::default(),
             };
             (fake, Arc::new(hostile))
         }
@@ -1590,8 +1618,13 @@ mod hostile_allocators {
             }
         }
         fn device_count(&self) -> usize {
-            assert_ne!(self.way, Way::PanicsInCount, "no count");
-            1
+            let panics = match self.way {
+                Way::PanicsInCount => false,
+                Way::PanicsTwiceInCount => true,
+                _ => return 1,
+            };
+            let drops = Arc::clone(&self.drops);
+            panic_any(Payload { drops, panics })
         }
         fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
             let ptr = self.fake.allocate(layout, index)?;
@@ -1731,12 +1764,27 @@ mod hostile_allocators {
     }
 
     #[test]
-    fn a_panic_over_the_number_of_devices_is_an_error() {
+    fn a_panic_over_the_number_of_devices_is_an_error_that_leaks_nothing() {
         let (_, hostile) = Hostile::new(Way::PanicsInCount);
 
-        let error = DeviceMemoryBuffer::create_with(hostile, layout(0), 0).unwrap_err();
+        let error =
+            DeviceMemoryBuffer::create_with(Arc::clone(&hostile), layout(0), 0).unwrap_err();
 
         assert!(matches!(error.kind(), ErrorKind::AllocatorPanicked { .. }));
+        assert_eq!(hostile.drops.load(Ordering::SeqCst), 1);
+        assert_eq!(Arc::strong_count(&hostile), 1);
+    }
+
+    #[test]
+    fn what_an_allocator_panics_with_may_panic_again_when_it_is_dropped() {
+        let (_, hostile) = Hostile::new(Way::PanicsTwiceInCount);
+
+        let created = catch_unwind(AssertUnwindSafe(|| {
+            DeviceMemoryBuffer::create_with(Arc::clone(&hostile), layout(0), 0).is_err()
+        }));
+
+        assert!(matches!(created, Ok(true)));
+        assert!(hostile.drops.load(Ordering::SeqCst) <= 1);
     }
 
     #[test]
@@ -1761,8 +1809,15 @@ mod hostile_allocators {
         let registered = catch_unwind(AssertUnwindSafe(|| {
             registry.register(Arc::clone(&hostile)).is_err()
         }));
+        let replaced = catch_unwind(AssertUnwindSafe(|| {
+            registry.replace(Arc::clone(&hostile)).is_err()
+        }));
 
-        assert!(matches!((created, registered), (Ok(true), Ok(true))));
+        assert!(matches!(
+            (created, registered, replaced),
+            (Ok(true), Ok(true), Ok(true))
+        ));
+        assert!(registry.registered(CUDA).is_none());
     }
 }
 
@@ -1779,7 +1834,8 @@ mod no_error_path_leaks {
 
     /// A constructor of the global registry, which then knows the allocator.
     fn global(allocator: &Arc<FaultInjector<FakeDevice>>) -> DeviceType {
-        let _ = DeviceAllocatorRegistry::global().replace(Arc::clone(allocator));
+        let registry = DeviceAllocatorRegistry::global();
+        drop(registry.replace(Arc::clone(allocator)).unwrap());
         allocator.device_type()
     }
 

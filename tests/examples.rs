@@ -90,6 +90,11 @@ fn nested_cargo_both_program_examples_print_the_expected_json() {
             }
             if example == "place_program" {
                 assert_eq!(found["live_bytes"], 0, "{name}");
+                let simulated = found["simulated_devices"].to_string().contains("cuda:");
+                let planned = expected["methods"]
+                    .to_string()
+                    .contains("\"non_const_buffer_device\":[");
+                assert_eq!(simulated, planned, "{name}");
             }
         }
     }

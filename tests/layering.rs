@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The modules by rank. A folder of siblings is listed as `folder/`: each of its
 /// children is a module of its own.
 const RANKS: &[&[&str]] = &[
-    &["device", "layout", "address", "scalar", "process"],
+    &["device", "layout", "address", "scalar", "process", "unwind"],
     &["error"],
     &["allocator", "free_failure", "plan", "shape"],
     &["span"],

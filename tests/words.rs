@@ -702,6 +702,24 @@ mod errors {
                 0x01,
             ),
             (
+                ErrorKind::NoDeviceType,
+                "allocator panicked when asked for its type of device",
+                0x01,
+            ),
+            (
+                ErrorKind::PlanTooLarge { device },
+                "plan needs more bytes on cuda:1 than can be addressed",
+                0x12,
+            ),
+            (
+                ErrorKind::NoSuchMethod {
+                    name: "sample".to_owned(),
+                    known: vec!["forward".to_owned(), "decode".to_owned()],
+                },
+                "no method \"sample\": the program has forward, decode",
+                0x12,
+            ),
+            (
                 ErrorKind::NotSupported {
                     device,
                     operation: Operation::Trim,
@@ -805,7 +823,9 @@ mod errors {
                 0x02,
             ),
             (
-                ErrorKind::InvalidTensor { reason: "why" },
+                ErrorKind::InvalidTensor {
+                    reason: "why".to_owned(),
+                },
                 "invalid tensor: why",
                 0x12,
             ),
@@ -850,6 +870,8 @@ mod errors {
                     ErrorKind::NotSupported { .. } | ErrorKind::NotHostAccessible { .. }
                 ),
                 text.contains("is shut down"),
+                matches!(kind, ErrorKind::ForkedProcess { .. }),
+                matches!(kind, ErrorKind::DeviceMismatch { .. }),
             );
             let plain = Error::from(kind);
             let found = |error: &Error| {
@@ -858,6 +880,8 @@ mod errors {
                     error.is_not_registered(),
                     error.is_not_supported(),
                     error.is_shut_down(),
+                    error.is_forked_process(),
+                    error.is_device_mismatch(),
                 )
             };
             assert_eq!(found(&plain), expected, "{text}");
@@ -1004,6 +1028,7 @@ mod errors {
             (Operation::MemoryInfo, "memory info"),
             (Operation::Synchronize, "synchronize"),
             (Operation::Trim, "trim"),
+            (Operation::HostAccess, "host access"),
         ];
 
         for (operation, name) in names {

@@ -2,28 +2,30 @@
 //!
 //! Rank 2. Part of `allocator`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use crate::device::Device;
+use crate::allocator::DeviceAllocator;
+use crate::device::{Device, DeviceType};
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::unwind::caught;
 
 /// Makes one call of an allocator. If it panics, that is the error.
-///
-/// With `panic = "abort"` there is nothing to catch. Where nothing panics, this
-/// costs nothing.
 #[inline]
 pub(crate) fn guarded<T>(
     device: Device,
     operation: Operation,
     call: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result,
-        Err(payload) => {
-            // Dropping the payload could panic again.
-            std::mem::forget(payload);
-            Err(panicked(device, operation))
-        }
+    match caught(call) {
+        Some(result) => result,
+        None => Err(panicked(device, operation)),
+    }
+}
+
+/// The type of device that an allocator serves.
+#[inline]
+pub(crate) fn device_type_of(allocator: &dyn DeviceAllocator) -> Result<DeviceType> {
+    match caught(|| allocator.device_type()) {
+        Some(device_type) => Ok(device_type),
+        None => Err(ErrorKind::NoDeviceType.into()),
     }
 }
 

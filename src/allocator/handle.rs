@@ -12,11 +12,12 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::allocator::DeviceAllocator;
 use crate::process::watch_forks;
+use crate::unwind::caught;
 
 /// An owning handle of an allocator: counted, or for the life of the process.
 ///
@@ -66,8 +67,8 @@ impl AllocatorHandle {
     ///
     /// # Safety
     ///
-    /// Both came from one call of [`into_parts`](Self::into_parts), and no other
-    /// handle was made of them.
+    /// Both came from one call of [`into_parts`](Self::into_parts), and of all
+    /// handles that are made of them at most one is dropped.
     #[inline]
     #[expect(unsafe_code, reason = "the field invariants are the caller's to keep")]
     pub(crate) unsafe fn from_parts(ptr: NonNull<dyn DeviceAllocator>, counted: bool) -> Self {
@@ -77,6 +78,8 @@ impl AllocatorHandle {
     /// A handle that counts nothing, for which the allocator is never dropped.
     #[must_use]
     pub(crate) fn into_forever(self) -> Self {
+        // The count that this handle owns is never given back, so the allocator
+        // lives until the process ends, as invariant 1 wants.
         let (ptr, _) = self.into_parts();
         Self {
             ptr,
@@ -84,10 +87,30 @@ impl AllocatorHandle {
         }
     }
 
-    /// Whether both are handles of one allocator.
+    /// Gives the count of a counted handle back, and drops the allocator if it was
+    /// the last. An allocator that panics then has no one to tell.
+    ///
+    /// Kept out of line: it would make every `drop` larger.
+    #[inline(never)]
+    #[expect(unsafe_code, reason = "see SAFETY")]
+    fn give_count_back(&mut self) {
+        let ptr = self.ptr.as_ptr();
+        let _ = caught(|| {
+            // SAFETY: the handle is counted, so `ptr` came from `Arc::into_raw`;
+            // this is called from `drop` only, and gives back the one count that
+            // the handle owns (invariant 0).
+            unsafe { Arc::decrement_strong_count(ptr) }
+        });
+    }
+
+    /// Whether both are handles of one allocator, as far as can be told.
+    ///
+    /// Allocators without fields may share an address, and the first field of one
+    /// has the address of the whole, so the type counts too. A type may look like
+    /// two, so a no may be wrong; a yes is not.
     #[must_use]
     pub fn same_allocator(&self, other: &Self) -> bool {
-        self.ptr.addr() == other.ptr.addr()
+        ptr::eq(self.ptr.as_ptr(), other.ptr.as_ptr())
     }
 }
 
@@ -122,13 +145,17 @@ impl Clone for AllocatorHandle {
 
 impl Drop for AllocatorHandle {
     #[inline]
-    #[expect(unsafe_code, reason = "see SAFETY")]
     fn drop(&mut self) {
         if self.counted {
-            // SAFETY: `ptr` came from `Arc::into_raw`, and this gives back the
-            // one count that the handle owns (invariant 0).
-            unsafe { Arc::decrement_strong_count(self.ptr.as_ptr()) };
+            self.give_count_back();
         }
+    }
+}
+
+/// Another handle of the same allocator.
+impl From<&AllocatorHandle> for AllocatorHandle {
+    fn from(handle: &AllocatorHandle) -> Self {
+        handle.clone()
     }
 }
 

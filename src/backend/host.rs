@@ -12,7 +12,7 @@ use crate::address::DevicePtr;
 use crate::allocator::DeviceAllocator;
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{Error, Result};
-use crate::layout::DeviceLayout;
+use crate::layout::{DeviceLayout, LayoutError};
 use crate::span::{DeviceSpan, DeviceSpanMut};
 
 /// The allocator of `cpu:0`: the process's own heap, zeroed, of any alignment.
@@ -78,7 +78,7 @@ unsafe impl DeviceAllocator for HostAllocator {
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_index(index)?;
         let Some(std_layout) = std_layout(layout) else {
-            return Err(Error::host_out_of_memory(layout));
+            return Err(LayoutError::ZeroSize.into());
         };
         // SAFETY: `std_layout` gives only layouts of a size other than 0.
         let raw = unsafe { alloc_zeroed(std_layout) };

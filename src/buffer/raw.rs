@@ -6,8 +6,10 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 
 use crate::address::DevicePtr;
+use crate::allocator::{AllocatorHandle, DeviceAllocator, device_type_of};
 use crate::buffer::DeviceMemoryBuffer;
-use crate::device::Device;
+use crate::device::{Device, DeviceIndex};
+use crate::error::Result;
 use crate::layout::DeviceLayout;
 
 /// Memory whose owner was dissolved: everything needed to free it, and nothing
@@ -35,6 +37,12 @@ impl RawDeviceMemory {
     #[must_use]
     pub fn device(&self) -> Device {
         self.inner.device()
+    }
+
+    /// The allocator that the memory came from.
+    #[must_use]
+    pub fn allocator(&self) -> &dyn DeviceAllocator {
+        self.inner.allocator()
     }
 }
 
@@ -70,6 +78,31 @@ impl DeviceMemoryBuffer {
         RawDeviceMemory {
             inner: ManuallyDrop::new(self),
         }
+    }
+
+    /// Makes an owner of memory that was allocated otherwise.
+    ///
+    /// # Errors
+    ///
+    /// - [`NoDeviceType`](crate::ErrorKind::NoDeviceType): the allocator panicked
+    ///   when asked for its type.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` came from [`allocate`](DeviceAllocator::allocate) of the allocator
+    /// with this layout and index, in this process, no free of it has succeeded,
+    /// and nothing else accesses it from now on. If the layout has no bytes,
+    /// nothing is promised of `ptr`.
+    #[expect(unsafe_code, reason = "ownership is the caller's to give")]
+    pub unsafe fn from_raw_parts(
+        allocator: impl Into<AllocatorHandle>,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+    ) -> Result<Self> {
+        let allocator = allocator.into();
+        let device = Device::new(device_type_of(&*allocator)?, index);
+        Ok(Self::own(&allocator, ptr, layout, device))
     }
 
     /// Makes an owner again.

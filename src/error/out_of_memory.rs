@@ -68,6 +68,23 @@ impl OutOfMemory {
     }
 }
 
+impl OutOfMemory {
+    /// A plan needs `needed` bytes on a device that has `free` of `total`.
+    pub(crate) fn of_plan(device: Device, needed: usize, free: usize, total: usize) -> Self {
+        Self {
+            device,
+            requested: needed,
+            align: 1,
+            in_use: None,
+            reserved: None,
+            limit: None,
+            largest_free: None,
+            device_free: Some(free),
+            device_total: Some(total),
+        }
+    }
+}
+
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

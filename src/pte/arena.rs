@@ -6,6 +6,8 @@
 //! `memory_id` and `buffer_idx` name slots. The device list is sparse: it has an
 //! entry for each arena that is not on the CPU, and is absent if there is none.
 
+use std::collections::BTreeSet;
+
 use crate::device::{Device, DeviceType};
 use crate::plan::PlannedBuffer;
 use crate::pte::fault::{Budget, Fallible, Fault};
@@ -71,6 +73,7 @@ pub(super) fn resolve_device(
 }
 
 /// The arenas of `plan`, without the reserved slot.
+#[inline]
 pub(super) fn read<'a>(
     plan: &ExecutionPlan<'a>,
     warnings: &mut Warnings<'a>,
@@ -129,7 +132,7 @@ fn read_devices<'a>(
 ) -> Fallible<()> {
     let field = "non_const_buffer_device";
     budget.charge(field, list.len().saturating_mul(8))?;
-    let mut named = vec![false; arenas.len()];
+    let mut named = Named::default();
     for (index, entry) in list.iter().enumerate() {
         let at = |fault: Fault| fault.at("entry", index);
         let entry = BufferDevice::read(&entry.map_err(at)?).map_err(at)?;
@@ -141,25 +144,71 @@ fn read_devices<'a>(
             warnings.add(arena.map_or(Subject::None, Subject::Buffer), field, kind);
         }
         let count = arenas.len();
-        match arena.and_then(|arena| Some((arenas.get_mut(arena)?, named.get_mut(arena)?))) {
-            Some((arena, named)) if !*named => {
-                arena.device = device;
-                *named = true;
-            }
-            found => {
-                let slot = entry.buffer_idx;
-                return Err(at(match (found, slot) {
-                    (Some(_), _) => {
-                        Fault::new(field, format_args!("buffer_idx {slot} is listed twice"))
-                    }
-                    (None, 0) => Fault::new(field, format_args!("buffer_idx 0 is reserved")),
-                    (None, _) => Fault::new(
-                        field,
-                        format_args!("buffer_idx {slot} is not in 1..={count}"),
-                    ),
-                }));
-            }
+        let slot = entry.buffer_idx;
+        let Some(arena) = arena.and_then(|arena| arenas.get_mut(arena)) else {
+            return Err(at(match slot {
+                0 => Fault::new(field, format_args!("buffer_idx 0 is reserved")),
+                _ => Fault::new(
+                    field,
+                    format_args!("buffer_idx {slot} is not in 1..={count}"),
+                ),
+            }));
+        };
+        let earlier = list.iter().take(index);
+        if !named.insert(slot, earlier.flat_map(|entry| entry?.buffer_idx())) {
+            let fault = Fault::new(field, format_args!("buffer_idx {slot} is listed twice"));
+            return Err(at(fault));
         }
+        arena.device = device;
     }
     Ok(())
+}
+
+/// The arenas that a device list named so far.
+///
+/// Exporters list them in ascending order; they are only gathered if one is not.
+#[derive(Default)]
+struct Named {
+    highest: i32,
+    all: BTreeSet<i32>,
+}
+
+impl Named {
+    /// Adds `slot`, a positive number, to the `earlier` ones; `false` if it is one of them.
+    #[inline]
+    fn insert(&mut self, slot: i32, earlier: impl Iterator<Item = i32>) -> bool {
+        if slot > self.highest && self.all.is_empty() {
+            self.highest = slot;
+            return true;
+        }
+        if self.all.is_empty() {
+            self.all.extend(earlier);
+        }
+        self.all.insert(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Named;
+
+    #[test]
+    fn an_arena_is_named_once_in_any_order() {
+        for (list, is_new) in [
+            ([1, 2, 3, 4], [true; 4]),
+            ([4, 3, 2, 1], [true; 4]),
+            ([1, 1, 2, 2], [true, false, true, false]),
+            ([3, 1, 4, 4], [true, true, true, false]),
+            ([2, 3, 1, 3], [true, true, true, false]),
+        ] {
+            let mut named = Named::default();
+
+            let found = [0, 1, 2, 3].map(|index| {
+                let earlier = list.iter().copied().take(index);
+                named.insert(list[index], earlier)
+            });
+
+            assert_eq!(found, is_new, "{list:?}");
+        }
+    }
 }

@@ -40,6 +40,7 @@ impl<'a> Subsegments<'a> {
         self.offsets.iter()
     }
 
+    #[inline]
     pub(super) fn read(table: &SubsegmentOffsets<'a>) -> Fallible<Self> {
         Ok(Self {
             segment_index: table.segment_index()?,
@@ -63,6 +64,7 @@ pub(super) struct Data<'a> {
 impl<'a> Data<'a> {
     /// Reads and checks the lists of `root`, the root of a program in a file of
     /// `len` bytes.
+    #[inline]
     pub(super) fn read(
         root: &schema::Program<'a>,
         header: &Header,
@@ -135,6 +137,7 @@ impl<'a> Data<'a> {
     }
 
     /// The size of a segment, if it exists.
+    #[inline]
     fn segment_size(&self, index: u32) -> Option<u64> {
         self.segments.get(to_usize(index))?.size().ok()
     }

@@ -22,6 +22,7 @@ pub struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
+    #[inline]
     pub(super) fn read(table: &schema::Operator<'a>) -> Fallible<Self> {
         let Some(name) = table.name()? else {
             return Err(Fault::new("operators", format_args!("no name")));
@@ -74,6 +75,7 @@ pub struct CompileSpec<'a> {
 }
 
 impl<'a> CompileSpec<'a> {
+    #[inline]
     fn read(table: &schema::CompileSpec<'a>) -> Fallible<Self> {
         let Some(key) = table.key()? else {
             return Err(Fault::new("compile_specs", format_args!("no key")));
@@ -120,6 +122,7 @@ impl<'a> Delegate<'a> {
             .filter_map(|spec| CompileSpec::read(&spec.ok()?).ok())
     }
 
+    #[inline]
     pub(super) fn read(table: &BackendDelegate<'a>) -> Fallible<Self> {
         let Some(id) = table.id()? else {
             return Err(Fault::new("delegates", format_args!("no id")));

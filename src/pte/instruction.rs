@@ -3,12 +3,12 @@
 //! Rank 4. Part of `pte`.
 
 use crate::pte::fault::{Budget, Fallible, Fault};
+use crate::pte::link::Vtable;
 use crate::pte::schema::{
     self, Chain, DelegateCall, FreeCall, JumpFalseCall, KernelCall, MoveCall,
 };
-use crate::pte::value::check_index;
+use crate::pte::value::{check_index, is_index};
 use crate::pte::vector::{Ints, Tables};
-use crate::pte::wire::to_usize;
 
 /// One instruction, read.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +26,9 @@ pub(super) enum Instruction<'a> {
 }
 
 impl<'a> Instruction<'a> {
-    /// Reads an instruction.
+    /// Reads an instruction whose call probably has the vtable `last`.
     #[inline]
-    pub(super) fn read(table: &schema::Instruction<'a>) -> Fallible<Self> {
+    pub(super) fn read(table: &schema::Instruction<'a>, last: &mut Vtable<'a>) -> Fallible<Self> {
         let field = "instr_args";
         let code = table.instr_args_type()?;
         let Some(link) = table.instr_args()? else {
@@ -39,35 +39,35 @@ impl<'a> Instruction<'a> {
         };
         match code {
             1 => {
-                let call: KernelCall<'a> = link.follow(field)?;
+                let call: KernelCall<'a> = link.follow_like(last, field)?;
                 Ok(Self::Kernel {
                     operator: call.op_index()?,
                     args: call.args()?.unwrap_or_default(),
                 })
             }
             2 => {
-                let call: DelegateCall<'a> = link.follow(field)?;
+                let call: DelegateCall<'a> = link.follow_like(last, field)?;
                 Ok(Self::Delegate {
                     delegate: call.delegate_index()?,
                     args: call.args()?.unwrap_or_default(),
                 })
             }
             3 => {
-                let call: MoveCall<'a> = link.follow(field)?;
+                let call: MoveCall<'a> = link.follow_like(last, field)?;
                 Ok(Self::Move {
                     from: call.move_from()?,
                     to: call.move_to()?,
                 })
             }
             4 => {
-                let call: JumpFalseCall<'a> = link.follow(field)?;
+                let call: JumpFalseCall<'a> = link.follow_like(last, field)?;
                 Ok(Self::JumpFalse {
                     condition: call.cond_value_index()?,
                     target: call.destination_instruction()?,
                 })
             }
             5 => {
-                let call: FreeCall<'a> = link.follow(field)?;
+                let call: FreeCall<'a> = link.follow_like(last, field)?;
                 Ok(Self::Free {
                     value: call.value_index()?,
                 })
@@ -117,9 +117,10 @@ fn check_chain(chain: &Chain<'_>, counts: Counts, budget: &mut Budget) -> Fallib
     let len = instructions.len();
     // Offset, table and call are 16 bytes where nothing is shared.
     budget.charge("instructions", len.saturating_mul(16))?;
+    let mut last = Vtable::default();
     for (index, table) in instructions.iter().enumerate() {
         table
-            .and_then(|table| Instruction::read(&table))
+            .and_then(|table| Instruction::read(&table, &mut last))
             .and_then(|instruction| check(instruction, len, counts, budget))
             .map_err(|fault| fault.at("instruction", index))?;
     }
@@ -171,17 +172,27 @@ pub(super) fn check_indices(
     budget: &mut Budget,
 ) -> Fallible<()> {
     budget.charge(field, indices.size_in_bytes())?;
-    for (position, index) in indices.iter().enumerate() {
-        check_index(field, index, count).map_err(|fault| fault.at("entry", position))?;
+    match indices.iter().position(|index| !is_index(index, count)) {
+        None => Ok(()),
+        Some(position) => {
+            let index = indices.get(position).unwrap_or_default();
+            check_index(field, index, count).map_err(|fault| fault.at("entry", position))
+        }
     }
-    Ok(())
 }
 
 /// Checks that `index` is one of `count` things called `what`.
 #[inline]
 fn check_member(field: &'static str, what: &str, index: i32, count: usize) -> Fallible<()> {
-    match u32::try_from(index) {
-        Ok(known) if to_usize(known) < count => Ok(()),
-        _ => Err(Fault::new(field, format_args!("{what} {index} of {count}"))),
+    if is_index(index, count) {
+        Ok(())
+    } else {
+        Err(no_member(field, what, index, count))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn no_member(field: &'static str, what: &str, index: i32, count: usize) -> Fault {
+    Fault::new(field, format_args!("{what} {index} of {count}"))
 }

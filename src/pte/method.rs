@@ -13,7 +13,7 @@ use crate::pte::delegate::{Delegate, Operator, check_delegates, check_operators}
 use crate::pte::fault::{Budget, Fallible, Fault};
 use crate::pte::instruction::{Counts, check_chains, check_indices};
 use crate::pte::overwrite::Overwrite;
-use crate::pte::record::{Class, Context, Record};
+use crate::pte::record::{Class, Context, Record, Vtables};
 use crate::pte::schema::{self, Chain, EValue, ExecutionPlan};
 use crate::pte::tensor::{PlannedTensor, Tensor};
 use crate::pte::value::{self, ValueKind};
@@ -200,31 +200,35 @@ impl<'a> Method<'a> {
         Ok(walk::find(self).map_err(|fault| fault.of_method(self.name))?)
     }
 
-    /// Checks a method and keeps what is needed of it.
-    pub(super) fn read(
+    /// Checks a method and adds what is needed of it to `methods`.
+    #[inline]
+    pub(super) fn read_into(
+        methods: &mut Vec<Self>,
         program: &'a [u8],
         plan: ExecutionPlan<'a>,
         data: &Data<'a>,
         warnings: &mut Warnings<'a>,
         budget: &mut Budget,
-    ) -> Fallible<Self> {
+    ) -> Fallible<()> {
         let Some(name) = plan.name()? else {
             return Err(Fault::new("name", format_args!("a method has no name")));
         };
         budget.charge("name", name.len())?;
         warnings.of_method(name);
-        Self::read_named(program, name, plan, data, warnings, budget)
+        Self::read_named(methods, program, name, plan, data, warnings, budget)
             .map_err(|fault| fault.of_method(name))
     }
 
+    #[inline]
     fn read_named(
+        methods: &mut Vec<Self>,
         program: &'a [u8],
         name: &'a str,
         plan: ExecutionPlan<'a>,
         data: &Data<'a>,
         warnings: &mut Warnings<'a>,
         budget: &mut Budget,
-    ) -> Fallible<Self> {
+    ) -> Fallible<()> {
         let Some(values) = plan.values()? else {
             return Err(Fault::new("values", format_args!("a method has no values")));
         };
@@ -234,6 +238,7 @@ impl<'a> Method<'a> {
             data,
             warnings,
             budget,
+            vtables: Vtables::default(),
         };
         let records = value::read_all(values, &mut context)?;
         let budget = context.budget;
@@ -252,7 +257,7 @@ impl<'a> Method<'a> {
             delegates: delegates.len(),
         };
         let num_instructions = check_chains(chains, counts, budget)?;
-        Ok(Self {
+        methods.push(Self {
             program,
             name,
             plan,
@@ -264,7 +269,8 @@ impl<'a> Method<'a> {
             arenas,
             records,
             num_instructions,
-        })
+        });
+        Ok(())
     }
 }
 

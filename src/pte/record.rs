@@ -8,13 +8,14 @@ use crate::device::Device;
 use crate::plan::PlannedBuffer;
 use crate::pte::arena::resolve_device;
 use crate::pte::data::Data;
+use crate::pte::extent::size_in_bytes;
 use crate::pte::fault::{Budget, Fallible, Fault};
+use crate::pte::link::Vtable;
 use crate::pte::schema::{AllocationDetails, ExtraTensorInfo, Tensor};
-use crate::pte::vector::Ints;
 use crate::pte::warning::{Subject, WarningKind, Warnings};
 use crate::pte::wire::to_usize;
 use crate::scalar::ScalarType;
-use crate::shape::{ShapeDynamism, TensorSpec};
+use crate::shape::ShapeDynamism;
 
 /// Where the data of a tensor comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +72,18 @@ pub(super) struct Record {
     pub(super) is_state: bool,
 }
 
+/// The last vtables of the tables that values consist of.
+#[derive(Debug, Default)]
+pub(super) struct Vtables<'a> {
+    pub(super) tensor: Vtable<'a>,
+    allocation: Vtable<'a>,
+    extra: Vtable<'a>,
+    /// Of values that are no tensors.
+    pub(super) other: Vtable<'a>,
+    /// Of values that lists name.
+    pub(super) item: Vtable<'a>,
+}
+
 /// What a tensor is checked against.
 #[derive(Debug)]
 pub(super) struct Context<'c, 'a> {
@@ -78,9 +91,11 @@ pub(super) struct Context<'c, 'a> {
     pub(super) data: &'c Data<'a>,
     pub(super) warnings: &'c mut Warnings<'a>,
     pub(super) budget: &'c mut Budget,
+    pub(super) vtables: Vtables<'a>,
 }
 
 /// What the extra info of a tensor says.
+#[derive(Clone, Copy)]
 struct Extra {
     device: Device,
     location: Location,
@@ -91,11 +106,11 @@ struct Extra {
 impl Record {
     /// Checks `tensor`, value number `value`, and says what to keep.
     #[inline]
-    pub(super) fn read(
-        tensor: &Tensor<'_>,
+    pub(super) fn read<'a>(
+        tensor: &Tensor<'a>,
         value: u32,
-        position: usize,
-        context: &mut Context<'_, '_>,
+        position: u32,
+        context: &mut Context<'_, 'a>,
     ) -> Fallible<Self> {
         let code = tensor.scalar_type()?;
         let Some(scalar_type) = ScalarType::from_code(code) else {
@@ -129,59 +144,82 @@ impl Record {
                 has_name: false,
                 mutable_segment: 0,
             },
-            Some(info) => read_extra(&info, value, context)?,
+            Some(link) => {
+                let info = link.follow_like(&mut context.vtables.extra, "extra_tensor_info")?;
+                read_extra(&info, value, context)?
+            }
         };
-        let mut record = Self {
+        let data_buffer_idx = tensor.data_buffer_idx()?;
+        let has_data = data_buffer_idx > 0 || extra.location == Location::External;
+        let mut place = Place::default();
+        let class = match tensor.allocation_info()? {
+            Some(link) => {
+                let details =
+                    link.follow_like(&mut context.vtables.allocation, "allocation_info")?;
+                if dynamism == ShapeDynamism::DynamicUnbound {
+                    return Err(Fault::new(
+                        "shape_dynamism",
+                        format_args!("a planned tensor can not be DYNAMIC_UNBOUND"),
+                    ));
+                }
+                place = Place::read(&details, nbytes, extra.device, context.arenas)?;
+                let align = scalar_type.size();
+                let offset = place.offset;
+                // The sizes of all scalar types are powers of two.
+                if offset.trailing_zeros() < align.trailing_zeros() {
+                    let kind = WarningKind::Misaligned { offset, align };
+                    let subject = Subject::Value(value);
+                    context.warnings.add(subject, "memory_offset", kind);
+                }
+                if has_data {
+                    check_initial(value, place, nbytes, data_buffer_idx, extra, context)?;
+                }
+                Class::Planned
+            }
+            None if extra.location == Location::External => Class::Constant,
+            None if data_buffer_idx > 0 => {
+                context.data.check_constant(data_buffer_idx, nbytes)?;
+                Class::Constant
+            }
+            None => Class::Runtime,
+        };
+        Ok(Self {
             value,
-            position: u32::try_from(position).unwrap_or(u32::MAX),
+            position,
             nbytes,
-            offset: 0,
-            buffer: 0,
+            offset: place.offset,
+            buffer: place.buffer,
             device: extra.device,
             scalar_type,
             dynamism,
             location: extra.location,
-            class: Class::Planned,
-            is_state: false,
-        };
-        let data_buffer_idx = tensor.data_buffer_idx()?;
-        match tensor.allocation_info()? {
-            Some(details) => {
-                record.place(&details, context)?;
-                let has_data = data_buffer_idx > 0 || extra.location == Location::External;
-                record.is_state = has_data || extra.has_name;
-                if has_data {
-                    record.check_initial(data_buffer_idx, extra.mutable_segment, context)?;
-                }
-            }
-            None if extra.location == Location::External => record.class = Class::Constant,
-            None if data_buffer_idx > 0 => {
-                record.class = Class::Constant;
-                context.data.check_constant(data_buffer_idx, nbytes)?;
-            }
-            None => record.class = Class::Runtime,
-        }
-        Ok(record)
+            class,
+            is_state: class == Class::Planned && (has_data || extra.has_name),
+        })
     }
+}
 
-    /// Checks the placement `details` and takes it over.
+/// Where a planned tensor lies.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Its arena, counted from 0.
+    buffer: u32,
+    offset: usize,
+}
+
+impl Place {
+    /// Checks that `nbytes` bytes of a tensor of `device` lie within one of `arenas`.
     #[inline]
-    fn place(
-        &mut self,
+    fn read(
         details: &AllocationDetails<'_>,
-        context: &mut Context<'_, '_>,
-    ) -> Fallible<()> {
-        if self.dynamism == ShapeDynamism::DynamicUnbound {
-            return Err(Fault::new(
-                "shape_dynamism",
-                format_args!("a planned tensor can not be DYNAMIC_UNBOUND"),
-            ));
-        }
+        nbytes: usize,
+        device: Device,
+        arenas: &[PlannedBuffer],
+    ) -> Fallible<Self> {
         let memory_id = details.memory_id()?;
         let low = details.memory_offset_low()?;
         let high = details.memory_offset_high()?;
         let offset = (u64::from(high) << 32) | u64::from(low);
-        let nbytes = self.nbytes;
         let end = usize::try_from(offset)
             .ok()
             .and_then(|offset| Some((offset, offset.checked_add(nbytes)?)));
@@ -197,13 +235,10 @@ impl Record {
                 format_args!("memory id 0 is reserved"),
             ));
         };
-        let Some(arena) = context.arenas.get(to_usize(buffer)) else {
+        let Some(arena) = arenas.get(to_usize(buffer)) else {
             return Err(Fault::new(
                 "memory_id",
-                format_args!(
-                    "memory id {memory_id} is not in 1..={}",
-                    context.arenas.len()
-                ),
+                format_args!("memory id {memory_id} is not in 1..={}", arenas.len()),
             ));
         };
         if end > arena.size {
@@ -215,131 +250,45 @@ impl Record {
                 ),
             ));
         }
-        if self.device != arena.device && !arena.device.is_cpu() {
+        if device != arena.device && !arena.device.is_cpu() {
             return Err(Fault::new(
                 "device_type",
                 format_args!(
-                    "a tensor of {} lies in memory id {memory_id} on {}",
-                    self.device, arena.device
+                    "a tensor of {device} lies in memory id {memory_id} on {}",
+                    arena.device
                 ),
             ));
         }
-        let align = self.scalar_type.size();
-        if offset.checked_rem(align).is_some_and(|rest| rest != 0) {
-            context.warnings.add(
-                Subject::Value(self.value),
-                "memory_offset",
-                WarningKind::Misaligned { offset, align },
-            );
-        }
-        self.offset = offset;
-        self.buffer = buffer;
-        Ok(())
-    }
-
-    /// Checks the initial data of a planned tensor.
-    fn check_initial(
-        &self,
-        data_buffer_idx: u32,
-        mutable_segment: u64,
-        context: &mut Context<'_, '_>,
-    ) -> Fallible<()> {
-        let arena = context.arenas.get(to_usize(self.buffer));
-        if let Some(device) = arena.map(|arena| arena.device).filter(|d| !d.is_cpu()) {
-            context.warnings.add(
-                Subject::Value(self.value),
-                "data_buffer_idx",
-                WarningKind::InitialDataOnDevice { device },
-            );
-        }
-        match self.location {
-            Location::External => Ok(()),
-            Location::Segment => {
-                context
-                    .data
-                    .check_initial(mutable_segment, data_buffer_idx, self.nbytes)
-            }
-        }
+        Ok(Self { buffer, offset })
     }
 }
 
-/// Checks the sizes and the memory order, and returns the size in bytes.
+/// Checks the initial data of planned tensor `value`.
 #[inline]
-fn size_in_bytes(
-    tensor: &Tensor<'_>,
-    scalar_type: ScalarType,
-) -> Fallible<(usize, Option<WarningKind>)> {
-    let Some(sizes) = tensor.sizes()? else {
-        return Err(Fault::new("sizes", format_args!("a tensor has no sizes")));
-    };
-    let rank = sizes.len();
-    if rank > TensorSpec::MAX_RANK {
-        return Err(Fault::new(
-            "sizes",
-            format_args!("{rank} dimensions, more than {}", TensorSpec::MAX_RANK),
-        ));
+fn check_initial(
+    value: u32,
+    place: Place,
+    nbytes: usize,
+    data_buffer_idx: u32,
+    extra: Extra,
+    context: &mut Context<'_, '_>,
+) -> Fallible<()> {
+    let arena = context.arenas.get(to_usize(place.buffer));
+    if let Some(device) = arena.map(|arena| arena.device).filter(|d| !d.is_cpu()) {
+        context.warnings.add(
+            Subject::Value(value),
+            "data_buffer_idx",
+            WarningKind::InitialDataOnDevice { device },
+        );
     }
-    let mut product = Some(scalar_type.size());
-    let mut is_empty = false;
-    for (dimension, size) in sizes.iter().enumerate() {
-        let Ok(size) = usize::try_from(size) else {
-            return Err(Fault::new(
-                "sizes",
-                format_args!("negative size {size} of dimension {dimension}"),
-            ));
-        };
-        if size == 0 {
-            is_empty = true;
-        } else {
-            product = product.and_then(|product| product.checked_mul(size));
+    match extra.location {
+        Location::External => Ok(()),
+        Location::Segment => {
+            context
+                .data
+                .check_initial(extra.mutable_segment, data_buffer_idx, nbytes)
         }
     }
-    check_dim_order(tensor, rank)?;
-    let product = product.filter(|&bytes| isize::try_from(bytes).is_ok());
-    match (product, is_empty) {
-        (Some(bytes), false) => Ok((bytes, None)),
-        (Some(_), true) => Ok((0, None)),
-        (None, true) => Ok((0, Some(WarningKind::OversizedEmpty))),
-        (None, false) => Err(too_large(sizes, scalar_type)),
-    }
-}
-
-#[cold]
-fn too_large(sizes: Ints<'_>, scalar_type: ScalarType) -> Fault {
-    let sizes: Vec<i32> = sizes.iter().collect();
-    Fault::new(
-        "sizes",
-        format_args!("{sizes:?} of {scalar_type} are more bytes than can be addressed"),
-    )
-}
-
-/// Checks that the memory order names each of `rank` dimensions once.
-#[inline]
-fn check_dim_order(tensor: &Tensor<'_>, rank: usize) -> Fallible<()> {
-    let Some(order) = tensor.dim_order()? else {
-        return Err(Fault::new(
-            "dim_order",
-            format_args!("a tensor has no dim order"),
-        ));
-    };
-    if order.len() != rank {
-        return Err(Fault::new(
-            "dim_order",
-            format_args!("{} entries for {rank} dimensions", order.len()),
-        ));
-    }
-    let mut seen = 0_u32;
-    for &dimension in order {
-        let bit = 1_u32.checked_shl(u32::from(dimension)).unwrap_or(0);
-        if usize::from(dimension) >= rank || seen & bit != 0 {
-            return Err(Fault::new(
-                "dim_order",
-                format_args!("{order:?} is no permutation of {rank} dimensions"),
-            ));
-        }
-        seen |= bit;
-    }
-    Ok(())
 }
 
 #[inline]

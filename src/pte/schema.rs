@@ -6,8 +6,9 @@
 //! left out are not read. An absent number is 0, an absent reference is `None`.
 
 use crate::pte::fault::Fallible;
+use crate::pte::link::Link;
 use crate::pte::vector::{Ints, Longs, Tables, ULongs};
-use crate::pte::wire::{Field, FromTable, Link, Table};
+use crate::pte::wire::{Field, FromTable, Table};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $table:ident { $($slot:literal $field:ident: $kind:ty,)* })*) => {$(
@@ -109,9 +110,9 @@ tables! {
         2 sizes: Option<Ints<'a>>,
         3 dim_order: Option<&'a [u8]>,
         5 data_buffer_idx: u32,
-        6 allocation_info: Option<AllocationDetails<'a>>,
+        6 allocation_info: Option<Link<'a>>,
         8 shape_dynamism: i8,
-        9 extra_tensor_info: Option<ExtraTensorInfo<'a>>,
+        9 extra_tensor_info: Option<Link<'a>>,
     }
     /// Where a planned tensor lies.
     AllocationDetails {

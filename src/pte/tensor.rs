@@ -9,10 +9,10 @@ use std::ops::Deref;
 use crate::device::Device;
 use crate::error::Result;
 use crate::plan::Placement;
+use crate::pte::link::Link;
 use crate::pte::record::{Location, Record};
 use crate::pte::schema;
 use crate::pte::vector::Ints;
-use crate::pte::wire::{Table, to_usize};
 use crate::scalar::ScalarType;
 use crate::shape::{ShapeDynamism, TensorSpec};
 
@@ -30,12 +30,16 @@ impl<'a> Tensor<'a> {
     }
 
     fn table(&self) -> Option<schema::Tensor<'a>> {
-        let position = to_usize(self.record.position);
-        Some(Table::at(self.program, position, "val").ok()?.into())
+        let link = Link {
+            program: self.program,
+            position: self.record.position,
+        };
+        link.follow("val").ok()
     }
 
     fn extra(&self) -> Option<schema::ExtraTensorInfo<'a>> {
-        self.table()?.extra_tensor_info().ok()?
+        let link = self.table()?.extra_tensor_info().ok()??;
+        link.follow("extra_tensor_info").ok()
     }
 
     fn ints(&self) -> Ints<'a> {

@@ -5,12 +5,13 @@
 use std::fmt;
 
 use crate::pte::fault::{Fallible, Fault};
+use crate::pte::link::{Link, Vtable};
 use crate::pte::record::{Context, Record};
 use crate::pte::schema::{
     Bool, BoolList, Double, DoubleList, EValue, Int, IntList, Tensor, TensorList, Text,
 };
 use crate::pte::vector::Tables;
-use crate::pte::wire::{Link, to_usize};
+use crate::pte::wire::to_usize;
 
 macro_rules! value_kinds {
     ($($(#[$doc:meta])* $kind:ident = $code:literal;)*) => {
@@ -75,7 +76,17 @@ impl fmt::Display for ValueKind {
 
 /// The kind of value `index`, if there is such a value.
 pub(super) fn kind_of<'a>(values: Tables<'a, EValue<'a>>, index: i32) -> Option<ValueKind> {
-    let value = values.get(usize::try_from(index).ok()?)?;
+    kind_of_like(values, usize::try_from(index).ok()?, &mut Vtable::default())
+}
+
+/// The same, if the value probably has the vtable `last`.
+#[inline(always)]
+fn kind_of_like<'a>(
+    values: Tables<'a, EValue<'a>>,
+    index: usize,
+    last: &mut Vtable<'a>,
+) -> Option<ValueKind> {
+    let value = values.get_like(last, index)?;
     ValueKind::from_code(value.val_type().ok()?)
 }
 
@@ -105,39 +116,38 @@ pub(super) fn read_all<'a>(
         .charge("values", values.len().saturating_mul(16))?;
     let mut records = Vec::with_capacity(values.len());
     for (index, value) in (0_u32..).zip(values.iter()) {
-        match value.and_then(|value| read(&value, index, values, context)) {
-            Ok(Some(record)) => records.push(record),
-            Ok(None) => {}
-            Err(fault) => return Err(fault.of_value(index)),
-        }
+        value
+            .and_then(|value| read(&value, index, values, context, &mut records))
+            .map_err(|fault| fault.of_value(index))?;
     }
     Ok(records)
 }
 
-/// Checks `value`, number `index`, and returns what to keep if it is a tensor.
+/// Checks `value`, number `index`, and adds to `records` what to keep of a tensor.
 #[inline]
 fn read<'a>(
     value: &EValue<'a>,
     index: u32,
     values: Tables<'a, EValue<'a>>,
     context: &mut Context<'_, 'a>,
-) -> Fallible<Option<Record>> {
+    records: &mut Vec<Record>,
+) -> Fallible<()> {
     let code = value.val_type()?;
     let Some(kind) = ValueKind::from_code(code) else {
         return Err(Fault::new("val", format_args!("unknown value type {code}")));
     };
     let Some(link) = value.val()? else {
         return match kind {
-            ValueKind::None => Ok(None),
+            ValueKind::None => Ok(()),
             _ => Err(Fault::new("val", format_args!("{kind} without its table"))),
         };
     };
     if kind == ValueKind::Tensor {
-        let tensor: Tensor<'a> = link.follow("val")?;
-        return Record::read(&tensor, index, link.position(), context).map(Some);
+        let tensor: Tensor<'a> = link.follow_like(&mut context.vtables.tensor, "val")?;
+        records.push(Record::read(&tensor, index, link.position, context)?);
+        return Ok(());
     }
-    check_other(kind, link, values, context)?;
-    Ok(None)
+    check_other(kind, link, values, context)
 }
 
 /// Checks a value that is no tensor.
@@ -148,24 +158,34 @@ fn check_other<'a>(
     context: &mut Context<'_, 'a>,
 ) -> Fallible<()> {
     let field = "val";
-    let missing = |what: &str| Fault::new(field, format_args!("{kind} without {what}"));
+    let vtable = &mut context.vtables.other;
+    let item_vtable = &mut context.vtables.item;
     match kind {
-        ValueKind::Int => link.follow::<Int<'_>>(field)?.int_val().map(|_| ()),
-        ValueKind::Bool => link.follow::<Bool<'_>>(field)?.bool_val().map(|_| ()),
-        ValueKind::Double => link.follow::<Double<'_>>(field)?.double_val().map(|_| ()),
+        ValueKind::Int => link
+            .follow_like::<Int<'_>>(vtable, field)?
+            .int_val()
+            .map(|_| ()),
+        ValueKind::Bool => link
+            .follow_like::<Bool<'_>>(vtable, field)?
+            .bool_val()
+            .map(|_| ()),
+        ValueKind::Double => link
+            .follow_like::<Double<'_>>(vtable, field)?
+            .double_val()
+            .map(|_| ()),
         ValueKind::None | ValueKind::Tensor => Ok(()),
         ValueKind::String => {
-            let text = link.follow::<Text<'_>>(field)?.string_val()?;
-            let text = text.ok_or_else(|| missing("its text"))?;
+            let text = link.follow_like::<Text<'_>>(vtable, field)?.string_val()?;
+            let text = text.ok_or_else(|| missing(kind, "its text"))?;
             context.budget.charge("string_val", text.len())
         }
         ValueKind::IntList => {
-            let items = link.follow::<IntList<'_>>(field)?.items()?;
-            let items = items.ok_or_else(|| missing("items"))?;
+            let items = link.follow_like::<IntList<'_>>(vtable, field)?.items()?;
+            let items = items.ok_or_else(|| missing(kind, "items"))?;
             context.budget.charge("items", items.size_in_bytes())?;
             for item in items.iter() {
-                let index = i32::try_from(item).ok();
-                match index.and_then(|index| kind_of(values, index)) {
+                let index = usize::try_from(item).ok();
+                match index.and_then(|index| kind_of_like(values, index, item_vtable)) {
                     // One that is computed during the run is none before.
                     Some(ValueKind::Int | ValueKind::None) => {}
                     _ => return Err(bad_item(kind, item, values.len())),
@@ -174,20 +194,21 @@ fn check_other<'a>(
             Ok(())
         }
         ValueKind::DoubleList => {
-            let items = link.follow::<DoubleList<'_>>(field)?.items()?;
-            items.map(|_| ()).ok_or_else(|| missing("items"))
+            let items = link.follow_like::<DoubleList<'_>>(vtable, field)?.items()?;
+            items.map(|_| ()).ok_or_else(|| missing(kind, "items"))
         }
         ValueKind::BoolList => {
-            let items = link.follow::<BoolList<'_>>(field)?.items()?;
-            items.map(|_| ()).ok_or_else(|| missing("items"))
+            let items = link.follow_like::<BoolList<'_>>(vtable, field)?.items()?;
+            items.map(|_| ()).ok_or_else(|| missing(kind, "items"))
         }
         ValueKind::TensorList | ValueKind::OptionalTensorList => {
-            let items = link.follow::<TensorList<'_>>(field)?.items()?;
-            let items = items.ok_or_else(|| missing("items"))?;
+            let items = link.follow_like::<TensorList<'_>>(vtable, field)?.items()?;
+            let items = items.ok_or_else(|| missing(kind, "items"))?;
             context.budget.charge("items", items.size_in_bytes())?;
             let optional = kind == ValueKind::OptionalTensorList;
             for item in items.iter() {
-                match kind_of(values, item) {
+                let index = usize::try_from(item).ok();
+                match index.and_then(|index| kind_of_like(values, index, item_vtable)) {
                     Some(ValueKind::Tensor) => {}
                     Some(ValueKind::None) if optional => {}
                     None if optional && item == -1 => {}
@@ -200,6 +221,13 @@ fn check_other<'a>(
 }
 
 #[cold]
+#[inline(never)]
+fn missing(kind: ValueKind, what: &str) -> Fault {
+    Fault::new("val", format_args!("{kind} without {what}"))
+}
+
+#[cold]
+#[inline(never)]
 fn bad_item(kind: ValueKind, item: i64, count: usize) -> Fault {
     Fault::new(
         "items",
@@ -207,14 +235,26 @@ fn bad_item(kind: ValueKind, item: i64, count: usize) -> Fault {
     )
 }
 
+/// Whether `index` is one of `count` elements.
+///
+/// As an unsigned number, a negative index passes any count: no program is so long.
+#[inline]
+pub(super) fn is_index(index: i32, count: usize) -> bool {
+    to_usize(index.cast_unsigned()) < count
+}
+
 /// Checks that `index` is a value of `count`.
 #[inline]
 pub(super) fn check_index(field: &'static str, index: i32, count: usize) -> Fallible<()> {
-    match u32::try_from(index) {
-        Ok(known) if to_usize(known) < count => Ok(()),
-        _ => Err(Fault::new(
-            field,
-            format_args!("value {index} is not in 0..{count}"),
-        )),
+    if is_index(index, count) {
+        Ok(())
+    } else {
+        Err(no_value(field, index, count))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn no_value(field: &'static str, index: i32, count: usize) -> Fault {
+    Fault::new(field, format_args!("value {index} is not in 0..{count}"))
 }

@@ -6,17 +6,19 @@
 //! vector of offsets leads to are checked when they are asked for.
 
 use std::marker::PhantomData;
+use std::str::Utf8Error;
 
 use crate::pte::fault::{Fallible, Fault};
+use crate::pte::link::{Link, Vtable};
 use crate::pte::wire::{Field, FromTable, Table, target, to_usize, word};
 
-/// The start of the vector at the end of the offset at `position`, and its `N`-byte elements.
+/// The start of the vector at the end of `link`, and its `N`-byte elements.
 #[inline]
 fn elements<'a, const N: usize>(
-    program: &'a [u8],
-    position: usize,
+    link: Link<'a>,
     field: &'static str,
-) -> Fallible<(usize, &'a [[u8; N]])> {
+) -> Fallible<(u32, &'a [[u8; N]])> {
+    let Link { program, position } = link;
     match try_elements(program, position) {
         Some(found) => Ok(found),
         None => Err(out_of_bounds::<N>(program, position, field)),
@@ -24,17 +26,18 @@ fn elements<'a, const N: usize>(
 }
 
 #[inline]
-fn try_elements<const N: usize>(program: &[u8], position: usize) -> Option<(usize, &[[u8; N]])> {
+fn try_elements<const N: usize>(program: &[u8], position: u32) -> Option<(u32, &[[u8; N]])> {
     let vector = target(program, position)?;
-    let len = to_usize(word(program, vector)?);
-    let start = vector.checked_add(4)?;
-    let bytes = program.get(start..)?.get(..len.checked_mul(N)?)?;
-    Some((start, bytes.as_chunks().0))
+    let size = to_usize(word(program, vector)?).checked_mul(N)?;
+    let first = to_usize(vector).checked_add(4)?;
+    let bytes = program.get(first..first.checked_add(size)?)?;
+    // No program is so long that this wraps.
+    Some((vector.wrapping_add(4), bytes.as_chunks().0))
 }
 
 #[cold]
 #[inline(never)]
-fn out_of_bounds<const N: usize>(program: &[u8], position: usize, field: &'static str) -> Fault {
+fn out_of_bounds<const N: usize>(program: &[u8], position: u32, field: &'static str) -> Fault {
     let size = program.len();
     match target(program, position).and_then(|vector| Some((vector, word(program, vector)?))) {
         Some((vector, len)) => Fault::new(
@@ -53,9 +56,9 @@ fn out_of_bounds<const N: usize>(program: &[u8], position: usize, field: &'stati
 impl<'a> Field<'a> for Option<&'a [u8]> {
     #[inline]
     fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-        match table.position(slot, field)? {
-            Some(position) => {
-                let (_, bytes) = elements::<1>(table.program, position, field)?;
+        match table.link(slot) {
+            Some(link) => {
+                let (_, bytes) = elements::<1>(link, field)?;
                 Ok(Some(bytes.as_flattened()))
             }
             None => Ok(None),
@@ -64,33 +67,46 @@ impl<'a> Field<'a> for Option<&'a [u8]> {
 }
 
 impl<'a> Field<'a> for Option<&'a str> {
+    #[inline]
     fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-        let Some(position) = table.position(slot, field)? else {
-            return Ok(None);
-        };
-        let (start, bytes) = elements::<1>(table.program, position, field)?;
-        let bytes = bytes.as_flattened();
-        let end = start.saturating_add(bytes.len());
-        if table.program.get(end) != Some(&0) {
-            return Err(Fault::new(
-                field,
-                format_args!(
-                    "string of {} bytes at byte {start} has no nul after it",
-                    bytes.len()
-                ),
-            ));
+        match table.link(slot) {
+            Some(link) => Ok(Some(text(link, field)?)),
+            None => Ok(None),
         }
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) => Err(Fault::new(
-                field,
-                format_args!(
-                    "string of {} bytes at byte {start} is not utf-8 after {} of them",
-                    bytes.len(),
-                    error.valid_up_to()
-                ),
-            )),
-        }
+    }
+}
+
+/// The string at the end of `link`.
+fn text<'a>(link: Link<'a>, field: &'static str) -> Fallible<&'a str> {
+    let (start, bytes) = elements::<1>(link, field)?;
+    let bytes = bytes.as_flattened();
+    let end = to_usize(start).saturating_add(bytes.len());
+    if link.program.get(end) != Some(&0) {
+        return Err(no_text(field, start, bytes, None));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(error) => Err(no_text(field, start, bytes, Some(error))),
+    }
+}
+
+/// The fault of a string that no nul follows or that is not UTF-8.
+#[cold]
+#[inline(never)]
+fn no_text(field: &'static str, start: u32, bytes: &[u8], error: Option<Utf8Error>) -> Fault {
+    let len = bytes.len();
+    match error {
+        None => Fault::new(
+            field,
+            format_args!("string of {len} bytes at byte {start} has no nul after it"),
+        ),
+        Some(error) => Fault::new(
+            field,
+            format_args!(
+                "string of {len} bytes at byte {start} is not utf-8 after {} of them",
+                error.valid_up_to()
+            ),
+        ),
     }
 }
 
@@ -125,9 +141,9 @@ macro_rules! number_vectors {
         impl<'a> Field<'a> for Option<$vector<'a>> {
             #[inline]
             fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-                match table.position(slot, field)? {
-                    Some(position) => {
-                        let (_, numbers) = elements(table.program, position, field)?;
+                match table.link(slot) {
+                    Some(link) => {
+                        let (_, numbers) = elements(link, field)?;
                         Ok(Some($vector(numbers)))
                     }
                     None => Ok(None),
@@ -166,7 +182,7 @@ impl ULongs<'_> {
 #[derive(Debug)]
 pub(super) struct Tables<'a, T> {
     program: &'a [u8],
-    start: usize,
+    start: u32,
     len: usize,
     field: &'static str,
     table: PhantomData<T>,
@@ -202,31 +218,46 @@ impl<'a, T: FromTable<'a>> Tables<'a, T> {
     /// The table at `index`, if there is one and it can be read.
     #[inline]
     pub(super) fn get(self, index: usize) -> Option<T> {
+        self.get_like(&mut Vtable::default(), index)
+    }
+
+    /// The same, where the table probably has the vtable `last`.
+    #[inline]
+    pub(super) fn get_like(self, last: &mut Vtable<'a>, index: usize) -> Option<T> {
         if index >= self.len {
             return None;
         }
-        let position = index.checked_mul(4)?.checked_add(self.start)?;
-        Some(Table::at(self.program, position, self.field).ok()?.into())
+        let link = self.link(u32::try_from(index).ok()?);
+        link.follow_like(last, self.field).ok()
     }
 
     /// The tables, in order, as far as they can be read.
     #[inline]
     pub(super) fn iter(self) -> impl Iterator<Item = Fallible<T>> + use<'a, T> {
-        let end = self.len.saturating_mul(4).saturating_add(self.start);
-        (self.start..end)
-            .step_by(4)
-            .map(move |position| Ok(Table::at(self.program, position, self.field)?.into()))
+        let mut last = Vtable::default();
+        (0..)
+            .take(self.len)
+            .map(move |index| self.link(index).follow_like(&mut last, self.field))
+    }
+
+    #[inline]
+    fn link(self, index: u32) -> Link<'a> {
+        Link {
+            program: self.program,
+            // No program is so long that this wraps.
+            position: self.start.wrapping_add(index.wrapping_mul(4)),
+        }
     }
 }
 
 impl<'a, T: FromTable<'a>> Field<'a> for Option<Tables<'a, T>> {
     #[inline]
     fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-        match table.position(slot, field)? {
-            Some(position) => {
-                let (start, offsets) = elements::<4>(table.program, position, field)?;
+        match table.link(slot) {
+            Some(link) => {
+                let (start, offsets) = elements::<4>(link, field)?;
                 Ok(Some(Tables {
-                    program: table.program,
+                    program: link.program,
                     start,
                     len: offsets.len(),
                     field,

@@ -16,6 +16,7 @@ use crate::pte::convention::{Convention, listed_outputs};
 use crate::pte::delegate::Operator;
 use crate::pte::fault::{Fallible, Fault};
 use crate::pte::instruction::Instruction;
+use crate::pte::link::Vtable;
 use crate::pte::memory::Memory;
 use crate::pte::method::Method;
 use crate::pte::overwrite::{Overwrite, Step};
@@ -83,7 +84,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     fn start(&mut self) -> Fallible<()> {
         for chain in self.method.chains.iter() {
             for table in chain?.instructions()?.unwrap_or_default().iter() {
-                match Instruction::read(&table?)? {
+                match Instruction::read(&table?, &mut Vtable::default())? {
                     Instruction::Move { to, .. } => self.set_moved(to)?,
                     Instruction::Kernel { operator, args }
                         if self.convention(operator) == Convention::View =>
@@ -132,7 +133,9 @@ impl<'m, 'a> Walk<'m, 'a> {
         };
         let mut targets = Vec::new();
         for table in instructions.iter() {
-            if let Instruction::JumpFalse { target, .. } = Instruction::read(&table?)? {
+            if let Instruction::JumpFalse { target, .. } =
+                Instruction::read(&table?, &mut Vtable::default())?
+            {
                 targets.push(usize::try_from(target).unwrap_or(0));
             }
         }
@@ -144,7 +147,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 self.memory.forget_all();
             }
             let step = Step::Instruction(first.saturating_add(index));
-            match Instruction::read(&table?)? {
+            match Instruction::read(&table?, &mut Vtable::default())? {
                 Instruction::Kernel { operator, args } => self.kernel(operator, args, step)?,
                 Instruction::Delegate { args, .. } => self.delegate(args, step)?,
                 Instruction::Move { from, .. } => {

@@ -2,15 +2,12 @@
 //!
 //! Rank 4. Part of `pte`.
 //!
-//! `planus` reads tables and scalars. Offsets are followed here, from the start
-//! of the program and never from the parent table, because a vtable may lie
-//! anywhere in the program. Every read is checked against the program's end.
+//! `planus` reads the scalars. Every read is checked against the program's end.
 
-use planus::errors::ErrorKind;
-use planus::table_reader::Table as RawTable;
 use planus::{SliceWithStartOffset, TableRead};
 
 use crate::pte::fault::{Fallible, Fault};
+use crate::pte::link::Link;
 
 /// A count or an offset of the file as one of the host.
 ///
@@ -22,68 +19,76 @@ pub(super) fn to_usize(value: u32) -> usize {
 
 /// The 32-bit word at `position`.
 #[inline]
-pub(super) fn word(program: &[u8], position: usize) -> Option<u32> {
-    let bytes = program.get(position..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
+pub(super) fn word(program: &[u8], position: u32) -> Option<u32> {
+    chunk(program, to_usize(position)).map(u32::from_le_bytes)
+}
+
+/// The `N` bytes at `position`.
+#[inline]
+pub(super) fn chunk<const N: usize>(program: &[u8], position: usize) -> Option<[u8; N]> {
+    let bytes = program.get(position..position.saturating_add(N))?;
+    bytes.first_chunk().copied()
 }
 
 /// The end of an offset that is stored at `position`.
 #[inline]
-pub(super) fn target(program: &[u8], position: usize) -> Option<usize> {
-    position.checked_add(to_usize(word(program, position)?))
+pub(super) fn target(program: &[u8], position: u32) -> Option<u32> {
+    position.checked_add(word(program, position)?)
 }
 
 /// A table somewhere in a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     pub(super) program: &'a [u8],
-    raw: RawTable<'a>,
+    /// Where it starts.
+    pub(super) start: u32,
+    /// Where its fields are, counted from its start; 0 where a field is absent.
+    pub(super) slots: &'a [[u8; 2]],
 }
 
 impl<'a> Table<'a> {
-    /// The table that the offset at `position` leads to.
+    /// Where the field in `slot` is, counted from the start, if it is present.
     #[inline]
-    pub(super) fn at(program: &'a [u8], position: usize, field: &'static str) -> Fallible<Self> {
-        let whole = SliceWithStartOffset {
-            buffer: program,
-            offset_from_start: 0,
-        };
-        match RawTable::from_buffer(whole, position) {
-            Ok(raw) => Ok(Self { program, raw }),
-            Err(kind) => Err(bad_table(program, position, field, kind)),
+    fn offset(&self, slot: usize) -> Option<u16> {
+        match u16::from_le_bytes(*self.slots.get(slot)?) {
+            0 => None,
+            offset => Some(offset),
         }
     }
 
     /// The scalar in `slot`, 0 if absent.
     #[inline]
     fn scalar<T: TableRead<'a> + Default>(&self, slot: usize, field: &'static str) -> Fallible<T> {
-        match self.raw.access::<T>(slot, "", field) {
-            Ok(value) => Ok(value.unwrap_or_default()),
-            Err(error) => Err(bad_field(field, error.source_location.byte_offset)),
-        }
+        let Some(offset) = self.offset(slot) else {
+            return Ok(T::default());
+        };
+        let whole = SliceWithStartOffset {
+            buffer: self.program,
+            offset_from_start: 0,
+        };
+        let position = to_usize(self.start).saturating_add(usize::from(offset));
+        T::from_buffer(whole, position).map_err(|_| bad_field(field, self.start))
     }
 
-    /// Where the offset in `slot` is stored, if the field is present.
+    /// The offset in `slot`, if the field is present.
     #[inline]
-    pub(super) fn position(&self, slot: usize, field: &'static str) -> Fallible<Option<usize>> {
-        match self.raw.access::<Position>(slot, "", field) {
-            Ok(position) => Ok(position.map(|Position(position)| position)),
-            Err(error) => Err(bad_field(field, error.source_location.byte_offset)),
-        }
+    pub(super) fn link(&self, slot: usize) -> Option<Link<'a>> {
+        let offset = u32::from(self.offset(slot)?);
+        Some(Link {
+            program: self.program,
+            // No program is so long that this wraps.
+            position: self.start.wrapping_add(offset),
+        })
     }
 }
 
-/// Where a field is, counted from the start of the program.
-struct Position(usize);
-
-impl<'a> TableRead<'a> for Position {
-    #[inline]
-    fn from_buffer(buffer: SliceWithStartOffset<'a>, offset: usize) -> Result<Self, ErrorKind> {
-        match buffer.offset_from_start.checked_add(offset) {
-            Some(position) => Ok(Self(position)),
-            None => Err(ErrorKind::InvalidOffset),
-        }
-    }
+#[cold]
+#[inline(never)]
+fn bad_field(field: &'static str, table: u32) -> Fault {
+    Fault::new(
+        field,
+        format_args!("field of the table at byte {table} passes the end of the program"),
+    )
 }
 
 /// A type that a field of a table may have.
@@ -111,73 +116,16 @@ pub(super) trait FromTable<'a>: From<Table<'a>> {}
 impl<'a, T: FromTable<'a>> Field<'a> for Option<T> {
     #[inline]
     fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-        match table.position(slot, field)? {
-            Some(position) => Ok(Some(Table::at(table.program, position, field)?.into())),
+        match table.link(slot) {
+            Some(link) => link.follow(field).map(Some),
             None => Ok(None),
         }
     }
 }
 
-/// An offset that is not followed yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Link<'a> {
-    program: &'a [u8],
-    position: usize,
-}
-
-impl<'a> Link<'a> {
-    /// Where the offset is stored.
-    #[inline]
-    pub(super) fn position(self) -> usize {
-        self.position
-    }
-
-    /// The table at its end.
-    #[inline]
-    pub(super) fn follow<T: FromTable<'a>>(self, field: &'static str) -> Fallible<T> {
-        Ok(Table::at(self.program, self.position, field)?.into())
-    }
-}
-
 impl<'a> Field<'a> for Option<Link<'a>> {
     #[inline]
-    fn read(table: &Table<'a>, slot: usize, field: &'static str) -> Fallible<Self> {
-        Ok(table.position(slot, field)?.map(|position| Link {
-            program: table.program,
-            position,
-        }))
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn bad_field(field: &'static str, table: usize) -> Fault {
-    Fault::new(
-        field,
-        format_args!("field of the table at byte {table} passes the end of the program"),
-    )
-}
-
-#[cold]
-#[inline(never)]
-fn bad_table(program: &[u8], position: usize, field: &'static str, kind: ErrorKind) -> Fault {
-    let size = program.len();
-    match (target(program, position), kind) {
-        (Some(table), ErrorKind::InvalidVtableLength { length }) => Fault::new(
-            field,
-            format_args!("table at byte {table} has a vtable of {length} bytes"),
-        ),
-        (Some(table), _) if table >= size => Fault::new(
-            field,
-            format_args!("offset at byte {position} leads to byte {table} of a program of {size}"),
-        ),
-        (Some(table), _) => Fault::new(
-            field,
-            format_args!("table at byte {table} has no vtable inside the program of {size} bytes"),
-        ),
-        (None, _) => Fault::new(
-            field,
-            format_args!("no offset at byte {position} of a program of {size}"),
-        ),
+    fn read(table: &Table<'a>, slot: usize, _: &'static str) -> Fallible<Self> {
+        Ok(table.link(slot))
     }
 }

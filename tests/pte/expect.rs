@@ -220,6 +220,6 @@ fn a_method_that_is_not_there_is_an_error_that_names_those_that_are() {
 
     assert_eq!(
         error.to_string(),
-        "invalid program: method \"forward\", execution_plan: no such method: the program has [\"decode\", \"encode\"]"
+        "no method \"forward\": the program has \"decode\", \"encode\""
     );
 }

@@ -1,0 +1,535 @@
+//! Forks, exits and builds that abort on panic: each case in a process of its
+//! own, which is this test run again.
+
+#![cfg(all(unix, feature = "testing"))]
+#![expect(unsafe_code, reason = "fork and what belongs to it")]
+
+use std::cell::RefCell;
+use std::env;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Output};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use device_memory::testing::{FakeDevice, FaultInjector};
+use device_memory::{
+    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
+    DeviceTensor, DeviceType, Error, ErrorKind, HostAllocator, MemoryPlan, Operation,
+    PlannedBuffer, PlannedMemory, ProcessGeneration, ScalarType, TensorSpec, free_failure_count,
+    set_free_failure_hook,
+};
+
+const CUDA: DeviceType = DeviceType::Cuda;
+const CUDA_0: Device = Device::new(CUDA, 0);
+
+/// Names the case that a process is to run.
+const CASE: &str = "DEVICE_MEMORY_TEST_CASE";
+
+/// Runs `case` in a process of its own, in which this test runs alone and on the
+/// main thread, and checks that it ends well and says nothing on `stderr`.
+fn alone(name: &str, case: impl FnOnce()) {
+    if env::var(CASE).is_ok_and(|running| running == name) {
+        case();
+        return;
+    }
+    let output = Command::new(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CASE, name)
+        .output()
+        .unwrap();
+    check(&output);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        stdout.contains("1 passed"),
+        "the case did not run: {stdout}"
+    );
+}
+
+/// Checks that a process ended well and said nothing on `stderr`.
+fn check(output: &Output) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}\n{stdout}\n{stderr}",
+        output.status
+    );
+    assert_eq!(stderr, "");
+}
+
+/// Runs `child` in a fork of this process, and checks that it ends well.
+fn in_child(child: impl FnOnce()) {
+    // SAFETY: the process has one thread, so the child may go on as it likes.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let outcome = catch_unwind(AssertUnwindSafe(child));
+        let _ = std::io::stderr().flush();
+        // SAFETY: this ends the child at once, which owns nothing that matters.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for the call, and `pid` is a child of ours.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "the child failed");
+}
+
+fn layout(size: usize) -> DeviceLayout {
+    DeviceLayout::from_size(size).unwrap()
+}
+
+/// A fake, and a buffer of `bytes` on it.
+fn rig(bytes: &[u8]) -> (FakeDevice, DeviceMemoryBuffer) {
+    let fake = FakeDevice::new(CUDA, 1);
+    let mut buffer =
+        DeviceMemoryBuffer::create_with(Arc::new(fake.clone()), layout(bytes.len()), 0).unwrap();
+    buffer.copy_from_host(bytes).unwrap();
+    (fake, buffer)
+}
+
+fn is_forked(error: &Error) -> bool {
+    matches!(error.root(), ErrorKind::ForkedProcess { .. })
+}
+
+mod forks {
+    use super::*;
+
+    // https://github.com/pytorch/pytorch/issues/55643
+    // https://github.com/vllm-project/vllm/issues/32611
+    #[test]
+    fn dropping_an_inherited_buffer_makes_no_call_and_the_parent_frees_once() {
+        alone(
+            "forks::dropping_an_inherited_buffer_makes_no_call_and_the_parent_frees_once",
+            || {
+                let (fake, buffer) = rig(b"kept");
+                let mut buffer = Some(buffer);
+
+                in_child(|| {
+                    let failures = free_failure_count();
+                    drop(buffer.take());
+                    assert_eq!(fake.calls().len(), 2);
+                    assert_eq!((fake.deallocations(), fake.live_blocks()), (0, 1));
+                    assert_eq!(free_failure_count(), failures);
+                });
+
+                let buffer = buffer.unwrap();
+                assert_eq!(buffer.to_vec().unwrap(), b"kept");
+                drop(buffer);
+                assert_eq!(fake.deallocations(), 1);
+                fake.assert_clean();
+            },
+        );
+    }
+
+    #[test]
+    fn operations_on_an_inherited_buffer_are_errors_that_reach_no_allocator() {
+        alone(
+            "forks::operations_on_an_inherited_buffer_are_errors_that_reach_no_allocator",
+            || {
+                let (fake, mut buffer) = rig(b"kept");
+
+                in_child(|| {
+                    let host = [1; 4];
+                    for error in [
+                        buffer.copy_from_host(&host).unwrap_err(),
+                        buffer.copy_from_host_at(1, &[1]).unwrap_err(),
+                        buffer.copy_to_host(&mut [0; 4]).unwrap_err(),
+                        buffer.copy_to_host_at(1, &mut [0]).unwrap_err(),
+                        buffer.to_vec().unwrap_err(),
+                        buffer.fill(1).unwrap_err(),
+                        buffer.copy_from(HostAllocator::span(&host)).unwrap_err(),
+                        buffer.as_slice().map(drop).unwrap_err(),
+                        buffer.as_slice_mut().map(|_| ()).unwrap_err(),
+                        buffer.as_span().to_vec().unwrap_err(),
+                        HostAllocator::span_mut(&mut [0; 4])
+                            .copy_from(buffer.as_span())
+                            .unwrap_err(),
+                    ] {
+                        assert!(is_forked(&error), "{error:?}");
+                        assert_eq!(error.code(), 0x02);
+                    }
+                    assert_eq!(
+                        buffer.fill(1).unwrap_err().to_string(),
+                        "memory of cuda:0 belongs to the parent of this forked process"
+                    );
+                    assert_eq!(fake.calls().len(), 2);
+                });
+
+                assert_eq!(buffer.to_vec().unwrap(), b"kept");
+            },
+        );
+    }
+
+    #[test]
+    fn cloning_an_inherited_buffer_is_an_error_that_reaches_no_allocator() {
+        alone(
+            "forks::cloning_an_inherited_buffer_is_an_error_that_reaches_no_allocator",
+            || {
+                let (fake, buffer) = rig(b"kept");
+                let host = DeviceMemoryBuffer::create(8, DeviceType::Cpu, 0).unwrap();
+
+                in_child(|| {
+                    assert!(is_forked(&buffer.try_clone().unwrap_err()));
+                    assert!(is_forked(&host.try_clone().unwrap_err()));
+                    assert_eq!(fake.calls().len(), 2);
+                });
+
+                assert!(buffer.try_clone().is_ok());
+            },
+        );
+    }
+
+    #[test]
+    fn freeing_an_inherited_buffer_is_an_error_that_gives_it_back() {
+        alone(
+            "forks::freeing_an_inherited_buffer_is_an_error_that_gives_it_back",
+            || {
+                let (fake, buffer) = rig(b"kept");
+                let ptr = buffer.ptr();
+                let mut buffer = Some(buffer);
+
+                in_child(|| {
+                    let failure = buffer.take().unwrap().free().unwrap_err();
+                    assert!(is_forked(&failure.error));
+                    assert_eq!((failure.buffer.ptr(), failure.buffer.size()), (ptr, 4));
+                    drop(failure);
+                    assert_eq!(fake.calls().len(), 2);
+                });
+
+                buffer.unwrap().free().unwrap();
+                fake.assert_clean();
+            },
+        );
+    }
+
+    #[test]
+    fn nothing_is_made_in_the_child_by_an_allocator_of_the_parent() {
+        alone(
+            "forks::nothing_is_made_in_the_child_by_an_allocator_of_the_parent",
+            || {
+                let fake = FakeDevice::new(CUDA, 1);
+                let registry = DeviceAllocatorRegistry::global();
+                registry.register(Arc::new(fake.clone())).unwrap();
+                let plan =
+                    MemoryPlan::new(vec![PlannedBuffer::new(CUDA_0, 8)], Vec::new()).unwrap();
+                let spec = TensorSpec::contiguous(ScalarType::Float, &[2], CUDA_0).unwrap();
+
+                in_child(|| {
+                    for error in [
+                        DeviceMemoryBuffer::create(8, CUDA, 0).unwrap_err(),
+                        DeviceMemoryBuffer::create_zeroed(8, CUDA, 0).unwrap_err(),
+                        DeviceMemoryBuffer::from_host(&[1], CUDA, 0).unwrap_err(),
+                        DeviceMemoryBuffer::create_all(registry, &[(layout(8), CUDA_0)])
+                            .unwrap_err(),
+                        PlannedMemory::allocate(&plan, registry).unwrap_err(),
+                        DeviceTensor::create(spec.clone()).unwrap_err(),
+                    ] {
+                        assert!(is_forked(&error), "{error:?}");
+                    }
+                    assert_eq!((fake.allocations(), fake.live_blocks()), (0, 0));
+                });
+
+                drop(DeviceMemoryBuffer::create(8, CUDA, 0).unwrap());
+                fake.assert_clean();
+            },
+        );
+    }
+
+    #[test]
+    fn the_child_has_memory_of_its_own() {
+        alone("forks::the_child_has_memory_of_its_own", || {
+            let (parent_fake, inherited) = rig(b"kept");
+
+            in_child(|| {
+                let mut host = DeviceMemoryBuffer::from_host(b"child", DeviceType::Cpu, 0).unwrap();
+                host.copy_from_host_at(0, b"C").unwrap();
+                let clone = host.try_clone().unwrap();
+                assert_eq!(host.as_slice().unwrap(), b"Child");
+                assert_eq!(clone.to_vec().unwrap(), b"Child");
+                let (fake, device) = rig(b"new");
+                assert_eq!(device.to_vec().unwrap(), b"new");
+                host.free().unwrap();
+                drop((clone, device));
+                fake.assert_clean();
+                assert_eq!(parent_fake.calls().len(), 2);
+            });
+
+            drop(inherited);
+            parent_fake.assert_clean();
+        });
+    }
+
+    #[test]
+    fn inherited_host_memory_is_inert_too() {
+        alone("forks::inherited_host_memory_is_inert_too", || {
+            let host = DeviceMemoryBuffer::from_host(b"kept", DeviceType::Cpu, 0).unwrap();
+            let mut host = Some(host);
+
+            in_child(|| {
+                let mut host = host.take().unwrap();
+                assert!(is_forked(&host.as_slice().map(drop).unwrap_err()));
+                assert!(is_forked(&host.as_slice_mut().map(|_| ()).unwrap_err()));
+                assert!(is_forked(&host.to_vec().unwrap_err()));
+                assert!(is_forked(&host.free().unwrap_err().error));
+            });
+
+            assert_eq!(host.unwrap().as_slice().unwrap(), b"kept");
+        });
+    }
+
+    #[test]
+    fn inherited_plans_and_tensors_are_inert() {
+        alone("forks::inherited_plans_and_tensors_are_inert", || {
+            let fake = FakeDevice::new(CUDA, 1);
+            let registry = DeviceAllocatorRegistry::new();
+            registry.register(Arc::new(fake.clone())).unwrap();
+            let buffers = vec![
+                PlannedBuffer::new(CUDA_0, 8),
+                PlannedBuffer::new(Device::CPU, 8),
+            ];
+            let plan = MemoryPlan::new(buffers, Vec::new()).unwrap();
+            let spec = TensorSpec::contiguous(ScalarType::Float, &[2], CUDA_0).unwrap();
+            let mut memory = Some(PlannedMemory::allocate(&plan, &registry).unwrap());
+            let mut tensor = Some(DeviceTensor::create_in(&registry, spec).unwrap());
+            let calls = fake.calls().len();
+
+            in_child(|| {
+                let mut memory = memory.take().unwrap();
+                let tensor = tensor.take().unwrap();
+                assert!(is_forked(&memory.fill(0).unwrap_err()));
+                assert!(is_forked(&tensor.view().unwrap().to_vec().unwrap_err()));
+                assert!(is_forked(
+                    &tensor.to_device_in(&registry, Device::CPU).unwrap_err()
+                ));
+                drop((memory, tensor));
+                assert_eq!(fake.calls().len(), calls);
+            });
+
+            drop((memory, tensor));
+            fake.assert_clean();
+        });
+    }
+
+    #[test]
+    fn nothing_of_no_bytes_belongs_to_a_process() {
+        alone("forks::nothing_of_no_bytes_belongs_to_a_process", || {
+            let empty = DeviceMemoryBuffer::create(0, DeviceType::Cpu, 0).unwrap();
+            let mut buffers = vec![DeviceMemoryBuffer::default(), empty];
+
+            in_child(|| {
+                for mut buffer in buffers.drain(..) {
+                    buffer.fill(0).unwrap();
+                    buffer.copy_from_host(&[]).unwrap();
+                    assert!(buffer.to_vec().unwrap().is_empty());
+                    buffer.free().unwrap();
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn what_a_child_made_is_inert_in_its_own_child() {
+        alone("forks::what_a_child_made_is_inert_in_its_own_child", || {
+            in_child(|| {
+                let (fake, buffer) = rig(b"kept");
+                let mut buffer = Some(buffer);
+
+                in_child(|| {
+                    let buffer = buffer.take().unwrap();
+                    assert!(is_forked(&buffer.to_vec().unwrap_err()));
+                    drop(buffer);
+                    assert_eq!(fake.calls().len(), 2);
+                });
+
+                assert_eq!(buffer.take().unwrap().to_vec().unwrap(), b"kept");
+                fake.assert_clean();
+            });
+        });
+    }
+
+    #[test]
+    fn generations_tell_a_child_from_its_parent() {
+        alone("forks::generations_tell_a_child_from_its_parent", || {
+            let parent = ProcessGeneration::current();
+
+            in_child(|| {
+                assert!(!parent.is_current());
+                assert_ne!(parent, ProcessGeneration::current());
+                assert!(ProcessGeneration::current().is_current());
+            });
+
+            assert!(parent.is_current());
+            assert_eq!(parent, ProcessGeneration::current());
+        });
+    }
+
+    #[test]
+    fn a_process_that_made_its_first_buffer_on_another_thread_is_watched() {
+        alone(
+            "forks::a_process_that_made_its_first_buffer_on_another_thread_is_watched",
+            || {
+                let maker = thread::spawn(|| rig(b"kept"));
+                let (fake, buffer) = maker.join().unwrap();
+                let mut buffer = Some(buffer);
+
+                in_child(|| {
+                    assert!(is_forked(&buffer.take().unwrap().to_vec().unwrap_err()));
+                    assert_eq!(fake.calls().len(), 2);
+                });
+
+                drop(buffer);
+                fake.assert_clean();
+            },
+        );
+    }
+}
+
+mod exits {
+    use super::*;
+
+    static KEPT: OnceLock<(FakeDevice, DeviceMemoryBuffer)> = OnceLock::new();
+    static KEPT_HOST: OnceLock<DeviceMemoryBuffer> = OnceLock::new();
+
+    thread_local! {
+        static LOCAL: RefCell<Vec<DeviceMemoryBuffer>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn keep_locally(buffer: DeviceMemoryBuffer) {
+        LOCAL.with(|local| local.borrow_mut().push(buffer));
+    }
+
+    fn keep_host_locally() {
+        keep_locally(DeviceMemoryBuffer::create_zeroed(64, DeviceType::Cpu, 0).unwrap());
+    }
+
+    // https://github.com/rapidsai/rmm/issues/2366
+    #[test]
+    fn buffers_in_statics_and_thread_locals_at_exit_are_silent() {
+        alone(
+            "exits::buffers_in_statics_and_thread_locals_at_exit_are_silent",
+            || {
+                let (fake, buffer) = rig(b"static");
+                assert!(KEPT.set((fake.clone(), buffer)).is_ok());
+                let host = DeviceMemoryBuffer::create(64, DeviceType::Cpu, 0).unwrap();
+                assert!(KEPT_HOST.set(host).is_ok());
+                keep_locally(rig(b"local").1);
+                keep_host_locally();
+                let other = thread::spawn(|| {
+                    keep_locally(rig(b"other").1);
+                    keep_host_locally();
+                });
+
+                other.join().unwrap();
+
+                assert_eq!(fake.live_blocks(), 1);
+            },
+        );
+    }
+
+    #[test]
+    fn a_process_that_exits_at_once_with_live_buffers_is_silent() {
+        let name = "exits::a_process_that_exits_at_once_with_live_buffers_is_silent";
+        if env::var(CASE).is_ok_and(|running| running == name) {
+            keep_locally(rig(b"local").1);
+            let _on_the_stack = rig(b"stack");
+            assert!(KEPT.set(rig(b"static")).is_ok());
+            std::process::exit(0);
+        }
+
+        let output = Command::new(env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture", "--test-threads=1"])
+            .env(CASE, name)
+            .output()
+            .unwrap();
+
+        check(&output);
+    }
+
+    #[test]
+    fn a_driver_that_is_shut_down_before_the_last_buffer_is_silent() {
+        alone(
+            "exits::a_driver_that_is_shut_down_before_the_last_buffer_is_silent",
+            || {
+                let (fake, first) = rig(b"static");
+                let second = DeviceMemoryBuffer::create_with(Arc::new(fake.clone()), layout(8), 0);
+                let third = first.try_clone().unwrap();
+                assert!(KEPT.set((fake.clone(), first)).is_ok());
+                keep_locally(second.unwrap());
+                fake.shut_down();
+
+                drop(third);
+
+                assert_eq!(free_failure_count(), 0);
+                assert_eq!(fake.calls().pop().unwrap().operation, Operation::Deallocate);
+            },
+        );
+    }
+
+    #[test]
+    fn frees_that_fail_write_nothing_with_and_without_a_hook() {
+        alone(
+            "exits::frees_that_fail_write_nothing_with_and_without_a_hook",
+            || {
+                std::panic::set_hook(Box::new(|_| {}));
+                let injector = FaultInjector::new(FakeDevice::new(CUDA, 1));
+                let faults = injector.faults();
+                let allocator: Arc<dyn DeviceAllocator> = Arc::new(injector);
+                let create = || {
+                    let allocator = Arc::clone(&allocator);
+                    DeviceMemoryBuffer::create_with(allocator, layout(8), 0).unwrap()
+                };
+                keep_locally(create());
+                let buffers = [create(), create(), create()];
+                faults.fail_all(Operation::Deallocate);
+
+                let [first, second, third] = buffers;
+                drop(first);
+                faults.panic_on(Operation::Deallocate, 1);
+                drop(second);
+                set_free_failure_hook(Some(Arc::new(|_| {})));
+                drop(third);
+
+                assert_eq!(free_failure_count(), 3);
+            },
+        );
+    }
+
+    #[test]
+    fn a_free_that_fails_at_exit_is_no_failure_of_the_process() {
+        alone(
+            "exits::a_free_that_fails_at_exit_is_no_failure_of_the_process",
+            || {
+                let injector = FaultInjector::new(FakeDevice::new(CUDA, 1));
+                let faults = injector.faults();
+                let buffer = DeviceMemoryBuffer::create_with(Arc::new(injector), layout(8), 0);
+
+                keep_locally(buffer.unwrap());
+                faults.fail_all(Operation::Deallocate);
+
+                assert_eq!(free_failure_count(), 0);
+            },
+        );
+    }
+}
+
+#[test]
+fn no_bad_input_aborts_a_build_in_which_a_panic_would() {
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--offline", "--profile", "abort"])
+        .args(["--features", "testing", "--example", "abort_free"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env(
+            "CARGO_TARGET_DIR",
+            concat!(env!("CARGO_TARGET_TMPDIR"), "/abort"),
+        )
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .output()
+        .unwrap();
+
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{stderr}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+}
