@@ -18,7 +18,7 @@ step "format"
 cargo fmt --check
 
 step "leftovers"
-if grep -rnE 'TODO|XXX|todo!|unimplemented!|dbg!' src tests examples benches fuzz/fuzz_targets --include='*.rs'; then
+if grep -rnE 'TODO|FIXME|todo!|unimplemented!|dbg!' src tests examples benches fuzz/fuzz_targets --include='*.rs'; then
   echo "error: leftovers above" >&2
   exit 1
 fi

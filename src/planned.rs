@@ -95,7 +95,7 @@ impl PlannedMemory {
             Some((first, others)) => (first.buffers(), others),
             None => (&[][..], &[][..]),
         };
-        let (needed, later) = share(first, others)?;
+        let Shared { needed, later } = share(first, others)?;
         check(&needed, registry)?;
         let mut buffers = BufferStack::with_capacity(needed.len());
         for (index, planned) in needed.iter().enumerate() {
@@ -219,14 +219,19 @@ impl PlannedMemory {
     }
 }
 
+/// What plans need together.
+struct Shared<'a> {
+    /// The buffers.
+    needed: Cow<'a, [PlannedBuffer]>,
+    /// Which of them each plan after the first has, by its memory ids.
+    later: Vec<Vec<usize>>,
+}
+
 /// The buffers that plans need together, and which of them each later plan has.
 ///
 /// They are those of the first plan, made larger where a later one needs that,
 /// and what later plans have on other devices or beyond its memory ids.
-fn share<'a>(
-    first: &'a [PlannedBuffer],
-    others: &[&MemoryPlan],
-) -> Result<(Cow<'a, [PlannedBuffer]>, Vec<Vec<usize>>)> {
+fn share<'a>(first: &'a [PlannedBuffer], others: &[&MemoryPlan]) -> Result<Shared<'a>> {
     let mut needed = Cow::Borrowed(first);
     let mut added: HashMap<(usize, Device), usize> = HashMap::new();
     let mut later = Vec::with_capacity(others.len());
@@ -256,7 +261,7 @@ fn share<'a>(
         }
         later.push(positions);
     }
-    Ok((needed, later))
+    Ok(Shared { needed, later })
 }
 
 /// Checks each buffer of a plan that shares: what is shared has the larger
