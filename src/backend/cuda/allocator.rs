@@ -220,20 +220,17 @@ impl CudaAllocator {
         start: u64,
         others: &[Arc<CudaStream>],
     ) -> Outcome<()> {
+        if !device.has_pools() {
+            // SAFETY: the block was allocated synchronously on this device. The
+            // driver waits for all work of the device before it frees.
+            return unsafe { driver::free(start) };
+        }
         self.order.before_free()?;
         let stream = self.order.stream(device);
         uses::wait_for(stream, others)?;
-        if device.has_pools() {
-            // SAFETY: the block was allocated in stream order on this device, and
-            // all work that uses it is before this on the stream.
-            unsafe { driver::free_async(start, stream) }
-        } else {
-            // SAFETY: the stream is of this device and alive.
-            unsafe { driver::stream_synchronize(stream) }?;
-            // SAFETY: the block was allocated synchronously on this device, and
-            // all work that uses it is done.
-            unsafe { driver::free(start) }
-        }
+        // SAFETY: the block was allocated in stream order on this device, and all
+        // work that uses it is before this on the stream.
+        unsafe { driver::free_async(start, stream) }
     }
 
     /// The report of an allocation that found no room.
