@@ -10,6 +10,7 @@ mod guard;
 mod handle;
 mod staging;
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use crate::address::DevicePtr;
@@ -65,6 +66,9 @@ pub struct MemoryInfo {
 ///    do not rely on that for memory safety.
 /// 9. **Forks.** In a process forked off from the one that the allocator was made
 ///    in, dropping it calls no driver.
+/// 10. **Identity.** [`as_any`](Self::as_any) answers with the allocator itself,
+///     and [`upstream`](Self::upstream) with one that this one's addresses may be
+///     taken to be of: they are good for the same driver, device and context.
 #[expect(
     unsafe_code,
     reason = "declares the contract that unsafe code relies on"
@@ -246,6 +250,21 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     fn trim(&self, index: DeviceIndex) -> Result<usize> {
         self.check_index(index)?;
         Ok(0)
+    }
+
+    /// The allocator as what it is, for back ends that can do more with memory of
+    /// their own than this trait says. The default does not tell.
+    ///
+    /// A wrapper answers with itself or not at all, never with what it wraps: for
+    /// that there is [`upstream`](Self::upstream). See promise 10.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+
+    /// The allocator that this one wraps, where it hands out addresses of that
+    /// one's blocks, whole or in part. The default wraps none. See promise 10.
+    fn upstream(&self) -> Option<&dyn DeviceAllocator> {
+        None
     }
 
     /// Checks that there is a device `index`.

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules by rank. A folder of siblings is listed as `folder/`: each of its
-/// children is a module of its own.
+/// children is a module of its own. A part that stands higher than the module
+/// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
     &["device", "layout", "address", "scalar", "process", "unwind"],
     &["error"],
@@ -17,7 +18,13 @@ const RANKS: &[&[&str]] = &[
     &["backend/", "pte"],
     &["registry"],
     &["buffer"],
-    &["hierarchical", "tensor"],
+    &[
+        "hierarchical",
+        "tensor",
+        "backend/cuda/interop",
+        "backend/cuda/transfer",
+        "backend/cuda/uploader",
+    ],
     &["planned", "testing"],
 ];
 
@@ -57,10 +64,16 @@ fn module_path(file: &Path, root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The name in the table of the module that a path leads into.
+/// The name in the table of the module that a path leads into: the longest, so
+/// that a part listed by itself is found before the module around it.
 fn name_in_table(path: &[String]) -> Option<&'static str> {
     let ranks = ranks();
     let first = path.first()?;
+    let prefixes = (2..=path.len()).rev().map(|len| path[..len].join("/"));
+    let mut parts = prefixes.filter_map(|prefix| ranks.keys().find(|&&name| name == prefix));
+    if let Some(part) = parts.next() {
+        return Some(part);
+    }
     let folder = format!("{first}/");
     let listed = ranks
         .keys()

@@ -23,14 +23,24 @@ mod allocator;
 mod device;
 mod devices;
 mod driver;
+mod event;
+mod interop;
+mod lane;
 mod order;
 mod overaligned;
 mod pool;
 mod probe;
 mod shared_memory;
 mod status;
+mod transfer;
+mod uploader;
 mod uses;
 
 pub use allocator::{CudaAllocator, CudaAllocatorBuilder};
 pub use cudarc;
+pub use interop::{
+    AdoptError, BorrowedCudaSlice, BorrowedCudaSliceMut, GiveAwayError, PlainData, lend, lend_mut,
+};
 pub use shared_memory::{CudaHostAllocator, CudaManagedAllocator};
+pub use transfer::{Transfer, TransferError, TransferScope, download, transfer_scope, upload};
+pub use uploader::StagedUploader;

@@ -105,6 +105,13 @@ impl DeviceMemoryBuffer {
         Ok(Self::own(&allocator, ptr, layout, device))
     }
 
+    /// Gives up the memory, which someone else frees or has freed, and nothing
+    /// else: the allocator is no longer kept by this.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn give_up(mut self) {
+        self.size = 0;
+    }
+
     /// Makes an owner again.
     ///
     /// # Safety

@@ -151,6 +151,12 @@ impl<'a> DeviceSpan<'a> {
         self.region.check_process()
     }
 
+    /// The allocator that the memory came from.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn allocator(&self) -> &'a dyn DeviceAllocator {
+        self.region.allocator
+    }
+
     /// A view of `size` bytes from `offset` on.
     ///
     /// # Errors

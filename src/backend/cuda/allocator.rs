@@ -2,6 +2,7 @@
 //!
 //! Rank 4. Part of `backend::cuda`. Imports `allocator` and the words.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -35,16 +36,16 @@ use crate::layout::DeviceLayout;
 /// Clones share the devices. The global registry opens one on first use.
 #[derive(Clone, Debug)]
 pub struct CudaAllocator {
-    shared: Arc<Shared>,
-    order: Order,
+    pub(super) shared: Arc<Shared>,
+    pub(super) order: Order,
 }
 
 /// What an allocator and its handles on streams have in common.
 #[derive(Debug)]
-struct Shared {
-    devices: Devices,
-    overaligned: Overaligned,
-    uses: Uses,
+pub(super) struct Shared {
+    pub(super) devices: Devices,
+    pub(super) overaligned: Overaligned,
+    pub(super) uses: Uses,
 }
 
 /// How to open a [`CudaAllocator`].
@@ -392,6 +393,10 @@ unsafe impl DeviceAllocator for CudaAllocator {
         })
     }
 
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
         self.with_device(index, Operation::MemoryInfo, |_| {
             // SAFETY: the context is current.
@@ -429,12 +434,12 @@ fn wait_for_stream(stream: CUstream) -> Outcome<()> {
 }
 
 /// The device `index` of type `Cuda`.
-fn cuda(index: DeviceIndex) -> Device {
+pub(super) fn cuda(index: DeviceIndex) -> Device {
     Device::new(DeviceType::Cuda, index)
 }
 
 /// The device that a stream is of.
-fn device_of(stream: &CudaStream) -> Result<Device> {
+pub(super) fn device_of(stream: &CudaStream) -> Result<Device> {
     let ordinal = stream.context().ordinal();
     match DeviceIndex::try_from(ordinal) {
         Ok(index) => Ok(cuda(index)),

@@ -122,14 +122,8 @@ impl CudaDevice {
     #[inline]
     #[expect(unsafe_code, reason = "calls the driver")]
     pub(super) fn enter(&self) -> Outcome<Entered> {
-        // SAFETY: the driver is initialized; the call takes no handle.
-        let current = unsafe { driver::context_current() }?;
-        let pushed = current != self.context;
-        if pushed {
-            // SAFETY: the context is alive (invariant 0).
-            unsafe { driver::context_push(self.context) }?;
-        }
-        Ok(Entered { pushed })
+        // SAFETY: the context is alive (invariant 0).
+        unsafe { enter(self.context) }
     }
 
     /// The primary context.
@@ -192,6 +186,24 @@ impl Drop for CudaDevice {
         // one time that it is given back.
         let _ = unsafe { driver::primary_context_release(self.handle) };
     }
+}
+
+/// Makes a context current until the result is dropped.
+///
+/// # Safety
+///
+/// The context is alive until then.
+#[inline]
+#[expect(unsafe_code, reason = "calls the driver")]
+pub(super) unsafe fn enter(context: CUcontext) -> Outcome<Entered> {
+    // SAFETY: the driver is initialized; the call takes no handle.
+    let current = unsafe { driver::context_current() }?;
+    let pushed = current != context;
+    if pushed {
+        // SAFETY: the caller promises that the context is alive.
+        unsafe { driver::context_push(context) }?;
+    }
+    Ok(Entered { pushed })
 }
 
 /// A context that is current until this is dropped.

@@ -111,6 +111,13 @@ wrappers! {
     fn stream_wait_event(stream: CUstream, event: CUevent) = cuStreamWaitEvent(stream, event, 0);
     /// Marks the work given to a stream so far.
     fn event_record(event: CUevent, stream: CUstream) = cuEventRecord(event, stream);
+    /// Waits for what an event marks.
+    fn event_synchronize(event: CUevent) = cuEventSynchronize(event);
+    /// Whether what an event marks is done: success, or the code for not ready.
+    fn event_query(event: CUevent) = cuEventQuery(event);
+    /// Exchanges what the calling thread may do while a stream is capturing.
+    fn exchange_capture_mode(mode: &mut sys::CUstreamCaptureMode) =
+        cuThreadExchangeStreamCaptureMode(ptr::from_mut(mode));
     /// Destroys an event.
     fn event_destroy(event: CUevent) = cuEventDestroy_v2(event);
     /// Gives unused memory of a pool back.

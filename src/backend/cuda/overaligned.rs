@@ -12,9 +12,6 @@ use parking_lot::Mutex;
 
 use crate::layout::DeviceLayout;
 
-/// The alignment that the driver gives to every block.
-const NATURAL_ALIGN: usize = 256;
-
 /// Where the blocks start that aligned addresses lie in.
 #[derive(Debug, Default)]
 pub(super) struct Overaligned {
@@ -22,21 +19,24 @@ pub(super) struct Overaligned {
 }
 
 impl Overaligned {
+    /// The alignment that the driver gives to every block.
+    pub(super) const NATURAL_ALIGN: usize = 256;
+
     /// The bytes to ask the driver for.
     #[inline]
     pub(super) fn size_to_allocate(layout: DeviceLayout) -> Option<usize> {
-        if layout.align() <= NATURAL_ALIGN {
+        if layout.align() <= Self::NATURAL_ALIGN {
             return Some(layout.size());
         }
         layout
             .size()
-            .checked_add(layout.align().saturating_sub(NATURAL_ALIGN))
+            .checked_add(layout.align().saturating_sub(Self::NATURAL_ALIGN))
     }
 
     /// The address to hand out for a block that starts at `start`.
     #[inline]
     pub(super) fn hand_out(&self, start: u64, layout: DeviceLayout) -> u64 {
-        if layout.align() <= NATURAL_ALIGN {
+        if layout.align() <= Self::NATURAL_ALIGN {
             return start;
         }
         let aligned = u64::try_from(layout.align())
@@ -51,7 +51,7 @@ impl Overaligned {
     /// once it is freed, the address may be another's.
     #[inline]
     pub(super) fn take_back(&self, ptr: u64, layout: DeviceLayout) -> u64 {
-        if layout.align() <= NATURAL_ALIGN {
+        if layout.align() <= Self::NATURAL_ALIGN {
             return ptr;
         }
         self.starts.lock().remove(&ptr).unwrap_or(ptr)
@@ -60,7 +60,7 @@ impl Overaligned {
     /// Keeps again where a block starts, after it could not be freed.
     #[cold]
     pub(super) fn put_back(&self, ptr: u64, start: u64, layout: DeviceLayout) {
-        if layout.align() > NATURAL_ALIGN {
+        if layout.align() > Self::NATURAL_ALIGN {
             self.starts.lock().insert(ptr, start);
         }
     }

@@ -21,6 +21,7 @@ pub(super) type Outcome<T> = Result<T, Status>;
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 pub(super) const DEINITIALIZED: u32 = 4;
 pub(super) const NO_DEVICE: u32 = 100;
+pub(super) const NOT_READY: u32 = 600;
 pub(super) const INVALID_DEVICE: u32 = 101;
 
 impl Status {
