@@ -46,7 +46,9 @@ fn each_operation(handle: &CudaAllocator, buffer: &DeviceMemoryBuffer) -> Vec<(O
     let outcomes: Vec<(Operation, Result<()>)> = vec![
         (Operation::Allocate, handle.allocate(layout(8), 0).map(drop)),
         // SAFETY: the block is live, and the call is refused.
-        (Operation::Deallocate, unsafe { handle.deallocate(ptr, buffer.layout(), 0) }),
+        (Operation::Deallocate, unsafe {
+            handle.deallocate(ptr, buffer.layout(), 0)
+        }),
         // SAFETY: the block has the bytes.
         (Operation::CopyHostToDevice, unsafe {
             handle.copy_host_to_device(ptr, host.as_ptr(), 8, 0)
@@ -66,7 +68,9 @@ fn each_operation(handle: &CudaAllocator, buffer: &DeviceMemoryBuffer) -> Vec<(O
         (Operation::Trim, handle.trim(0).map(drop)),
     ];
     let refused = outcomes.into_iter();
-    refused.map(|(operation, outcome)| (operation, outcome.unwrap_err())).collect()
+    refused
+        .map(|(operation, outcome)| (operation, outcome.unwrap_err()))
+        .collect()
 }
 
 #[track_caller]
@@ -112,7 +116,10 @@ fn a_stream_that_captures_is_refused_by_every_operation_and_nothing_is_spoilt() 
 #[test]
 fn a_capture_that_was_spoilt_by_others_is_refused_as_well() {
     let fake = driver(1);
-    let handle = CudaAllocator::open().unwrap().on_stream(&stream(0)).unwrap();
+    let handle = CudaAllocator::open()
+        .unwrap()
+        .on_stream(&stream(0))
+        .unwrap();
     let buffer = filled(&handle, &bytes(64), 0);
     for status in [1, 2] {
         fake.set_capture_status(Some(status));
@@ -180,7 +187,7 @@ fn with_recorded_capture(
             false => allocator.clone(),
         };
         let buffer = empty(&freeing, 64, 0);
-        freeing.record_use(buffer.ptr(), &recorded);
+        freeing.record_use(buffer.ptr(), &recorded).unwrap();
         begin_capture(&recorded, MODES[mode]);
 
         let kept = check(&freeing, buffer);

@@ -212,7 +212,7 @@ fn the_last_handle_of_a_recorded_stream_leaves_them_as_they_were() {
     let allocator = ready();
     for dropped_on in [None, Some(0), Some(1)] {
         let buffer = empty(&allocator, 8, 0);
-        allocator.record_use(buffer.ptr(), &stream(0));
+        allocator.record_use(buffer.ptr(), &stream(0)).unwrap();
         let other = dropped_on.map(|device| CudaContext::new(device).unwrap());
         let before = contexts(&fake);
 
@@ -282,11 +282,18 @@ fn a_free_goes_to_the_device_of_the_buffer_whatever_is_current() {
 
                 drop(buffer);
 
-                let name = if pools { "cuMemFreeAsync" } else { "cuMemFree_v2" };
+                let name = if pools {
+                    "cuMemFreeAsync"
+                } else {
+                    "cuMemFree_v2"
+                };
                 let calls = fake.calls();
                 let frees: Vec<_> = calls.iter().filter(|call| call.name == name).collect();
                 assert_eq!(frees.len(), 1, "{current}");
-                assert_eq!((frees[0].ptr, frees[0].device), (at, Some(usize::from(index))));
+                assert_eq!(
+                    (frees[0].ptr, frees[0].device),
+                    (at, Some(usize::from(index)))
+                );
                 fake.set_recording(false);
                 assert_no_memory(&fake);
             }
@@ -302,7 +309,11 @@ fn a_free_works_after_the_context_that_was_current_is_destroyed() {
     let other = CudaContext::new(1).unwrap();
     drop(other);
     let before = contexts(&fake);
-    assert_eq!(before.0.unwrap().1, None, "it is destroyed, and still current");
+    assert_eq!(
+        before.0.unwrap().1,
+        None,
+        "it is destroyed, and still current"
+    );
 
     let read = buffer.to_vec();
     drop(buffer);
@@ -358,7 +369,11 @@ fn a_failed_free_is_told_to_the_hook_and_to_no_other_call() {
     }
     allocator.synchronize(0).unwrap();
     assert_eq!(failures.take(), []);
-    assert_eq!(fake.read(at, 64), Some(bytes(64)), "it is leaked, not freed");
+    assert_eq!(
+        fake.read(at, 64),
+        Some(bytes(64)),
+        "it is leaked, not freed"
+    );
 }
 
 #[test]
@@ -371,11 +386,22 @@ fn a_free_that_fails_gives_the_buffer_back_and_may_be_tried_again() {
             let layout = device_memory::DeviceLayout::new(64, align).unwrap();
             let mut buffer = DeviceMemoryBuffer::create_with(allocator, layout, 0).unwrap();
             buffer.fill(3).unwrap();
-            fake.fail(if pools { "cuMemFreeAsync" } else { "cuMemFree_v2" }, 1, 1);
+            fake.fail(
+                if pools {
+                    "cuMemFreeAsync"
+                } else {
+                    "cuMemFree_v2"
+                },
+                1,
+                1,
+            );
 
             let failure = buffer.free().unwrap_err();
 
-            assert!(matches!(failure.error.kind(), ErrorKind::Driver { code: 1, .. }));
+            assert!(matches!(
+                failure.error.kind(),
+                ErrorKind::Driver { code: 1, .. }
+            ));
             assert_eq!(failure.buffer.to_vec().unwrap(), [3; 64]);
             failure.buffer.free().unwrap();
             assert_no_memory(&fake);
@@ -406,7 +432,9 @@ fn two_allocators_of_one_device_agree_on_what_is_written() {
             fake.set_schedule(schedule);
             let [first, second] = [(); 2].map(|()| CudaAllocator::open().unwrap());
             let on_streams = [
-                first.on_stream(&CudaContext::new(0).unwrap().default_stream()).unwrap(),
+                first
+                    .on_stream(&CudaContext::new(0).unwrap().default_stream())
+                    .unwrap(),
                 second.on_stream(&stream(0)).unwrap(),
             ];
             make_none_current();
@@ -456,7 +484,10 @@ fn a_synchronous_copy_is_complete_for_work_of_every_stream() {
     enqueue_write(&other, address(&buffer), 2, 4);
     other.synchronize().unwrap();
 
-    assert_eq!(fake.read(address(&buffer), 8), Some(vec![2, 2, 2, 2, 1, 1, 1, 1]));
+    assert_eq!(
+        fake.read(address(&buffer), 8),
+        Some(vec![2, 2, 2, 2, 1, 1, 1, 1])
+    );
     drop(buffer);
     assert_no_memory(&fake);
 }

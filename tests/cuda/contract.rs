@@ -104,12 +104,14 @@ fn a_tebibyte_is_out_of_memory_with_the_numbers() {
         restart(&fake, 2, pools);
         let registry = registry(&CudaAllocator::open().unwrap());
 
-        let error =
-            DeviceMemoryBuffer::create_in(&registry, layout(1 << 40), CUDA_1).unwrap_err();
+        let error = DeviceMemoryBuffer::create_in(&registry, layout(1 << 40), CUDA_1).unwrap_err();
 
         let report = error.out_of_memory().unwrap();
         assert_eq!((report.device, report.requested), (CUDA_1, 1 << 40));
-        assert_eq!((report.device_free, report.device_total), (Some(4 << 30), Some(4 << 30)));
+        assert_eq!(
+            (report.device_free, report.device_total),
+            (Some(4 << 30), Some(4 << 30))
+        );
         assert_eq!(error.code(), 0x21);
         assert_eq!(
             error.to_string(),
@@ -201,7 +203,11 @@ fn an_index_that_is_not_there_is_an_error_of_every_operation() {
         for outcome in copies.into_iter().chain(others) {
             let error = outcome.unwrap_err();
             let device = Device::new(DeviceType::Cuda, index);
-            let ErrorKind::InvalidDevice { device: found, count: 2 } = error.kind() else {
+            let ErrorKind::InvalidDevice {
+                device: found,
+                count: 2,
+            } = error.kind()
+            else {
                 panic!("{error:?}");
             };
             assert_eq!(*found, device);
@@ -227,8 +233,7 @@ fn copies_between_devices_arrive_with_and_without_peer_access() {
                 let registry = registry(&allocator);
                 let content = bytes(777);
                 let from = DeviceMemoryBuffer::from_host_in(&registry, &content, CUDA_0).unwrap();
-                let mut to =
-                    DeviceMemoryBuffer::create_in(&registry, layout(777), CUDA_1).unwrap();
+                let mut to = DeviceMemoryBuffer::create_in(&registry, layout(777), CUDA_1).unwrap();
 
                 to.copy_from(from.as_span()).unwrap();
 

@@ -21,7 +21,10 @@ fn open_each() -> [(DeviceType, Result<()>); 3] {
     [
         (DeviceType::Cuda, try_out(CudaAllocator::open())),
         (DeviceType::CudaHost, try_out(CudaHostAllocator::open())),
-        (DeviceType::CudaManaged, try_out(CudaManagedAllocator::open())),
+        (
+            DeviceType::CudaManaged,
+            try_out(CudaManagedAllocator::open()),
+        ),
     ]
 }
 
@@ -69,12 +72,19 @@ fn a_driver_that_is_too_old_is_named_with_both_versions() {
         fake.reset();
         fake.set_driver_version(version);
         fails_three_times(&fake, |device_type, error| {
-            let ErrorKind::DriverTooOld { device_type: of, found, needed } = error.kind() else {
+            let ErrorKind::DriverTooOld {
+                device_type: of,
+                found,
+                needed,
+            } = error.kind()
+            else {
                 panic!("{error:?}");
             };
-            assert_eq!((*of, *found, *needed), (device_type, version as u32, 11_040));
-            let expected =
-                format!("driver of {device_type} is too old: found {said}, needed 11.4");
+            assert_eq!(
+                (*of, *found, *needed),
+                (device_type, version as u32, 11_040)
+            );
+            let expected = format!("driver of {device_type} is too old: found {said}, needed 11.4");
             assert_eq!(error.to_string(), expected);
             assert_eq!(error.code(), 0x10);
         });
@@ -88,7 +98,10 @@ fn says_no_device(device_type: DeviceType, error: &Error) {
         panic!("{error:?}");
     };
     assert_eq!(*of, device_type);
-    assert_eq!(error.to_string(), format!("no device of type {device_type} present"));
+    assert_eq!(
+        error.to_string(),
+        format!("no device of type {device_type} present")
+    );
     assert_eq!(error.code(), 0x20);
 }
 
@@ -129,14 +142,16 @@ fn other_codes_are_told_by_number_and_name_and_may_be_newer_than_the_bindings() 
             fake.fail(call, 0, code);
             fails_three_times(&fake, |device_type, error| {
                 let device = Device::new(device_type, 0);
-                let ErrorKind::Driver { device: at, operation: Operation::Open, .. } =
-                    error.kind()
+                let ErrorKind::Driver {
+                    device: at,
+                    operation: Operation::Open,
+                    ..
+                } = error.kind()
                 else {
                     panic!("{error:?}");
                 };
                 assert_eq!(*at, device);
-                let expected =
-                    format!("open on {device} failed: {call} returned {code} ({name})");
+                let expected = format!("open on {device} failed: {call} returned {code} ({name})");
                 assert_eq!(error.to_string(), expected);
                 assert!(format!("{error:?}").contains(&code.to_string()));
                 assert_eq!(error.code(), 0x01);
@@ -159,7 +174,9 @@ fn a_code_newer_than_the_bindings_is_an_error_of_every_call() {
         let outcome = DeviceMemoryBuffer::create_with(Arc::clone(&allocator), layout(64), 0)
             .map_err(|error| error.to_string())
             .and_then(|mut buffer| {
-                buffer.copy_from_host(&[1; 64]).map_err(|error| error.to_string())?;
+                buffer
+                    .copy_from_host(&[1; 64])
+                    .map_err(|error| error.to_string())?;
                 buffer.to_vec().map_err(|error| error.to_string())
             });
         if fake.fired() == 0 {
@@ -168,7 +185,10 @@ fn a_code_newer_than_the_bindings_is_an_error_of_every_call() {
         fake.disarm();
         make_none_current();
         if let Err(text) = outcome {
-            assert!(text.contains("returned 4242 (a code newer than this crate)"), "{text}");
+            assert!(
+                text.contains("returned 4242 (a code newer than this crate)"),
+                "{text}"
+            );
         }
     }
     assert!(nth > 10, "{nth}");
@@ -177,14 +197,23 @@ fn a_code_newer_than_the_bindings_is_an_error_of_every_call() {
 #[test]
 fn a_device_that_can_not_be_made_ready_is_an_error_each_time_and_then_works() {
     let fake = driver(2);
-    for call in ["cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuDeviceGetAttribute"] {
+    for call in [
+        "cuDeviceGet",
+        "cuDevicePrimaryCtxRetain",
+        "cuDeviceGetAttribute",
+    ] {
         let allocator = CudaAllocator::open().unwrap();
         fake.fail(call, 1, 999);
         fake.fail(call, 2, 46);
 
         for code in [999, 46] {
             let error = allocator.allocate(layout(8), 1).unwrap_err();
-            assert!(error.to_string().contains(&format!("{call} returned {code}")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("{call} returned {code}")),
+                "{error}"
+            );
             assert_eq!(fake.live().primary_retains(), 0);
         }
 
@@ -202,7 +231,10 @@ fn a_device_that_the_driver_has_lost_is_not_there() {
 
     let error = allocator.allocate(layout(8), 1).unwrap_err();
 
-    assert!(matches!(error.kind(), ErrorKind::InvalidDevice { count: 2, .. }), "{error:?}");
+    assert!(
+        matches!(error.kind(), ErrorKind::InvalidDevice { count: 2, .. }),
+        "{error:?}"
+    );
     allocator.synchronize(1).unwrap();
 }
 

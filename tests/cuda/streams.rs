@@ -217,7 +217,8 @@ fn on_device(handle: &CudaAllocator, index: DeviceIndex, ptr: DevicePtr) -> Vec<
         handle.trim(index).map(drop),
     ];
     let all = copies.into_iter().chain(others);
-    all.map(|outcome| outcome.unwrap_err().into_kind()).collect()
+    all.map(|outcome| outcome.unwrap_err().into_kind())
+        .collect()
 }
 
 fn mismatch(kind: &ErrorKind) -> Option<(Device, Device)> {
@@ -251,11 +252,17 @@ fn a_handle_serves_the_device_of_its_stream_only() {
 #[test]
 fn a_handle_says_that_an_index_is_not_there_before_anything_else() {
     let fake = driver(1);
-    let on_stream = CudaAllocator::open().unwrap().on_stream(&stream(0)).unwrap();
+    let on_stream = CudaAllocator::open()
+        .unwrap()
+        .on_stream(&stream(0))
+        .unwrap();
     let buffer = empty(&on_stream, 64, 0);
 
     for kind in on_device(&on_stream, 1, buffer.ptr()) {
-        assert!(matches!(kind, ErrorKind::InvalidDevice { count: 1, .. }), "{kind:?}");
+        assert!(
+            matches!(kind, ErrorKind::InvalidDevice { count: 1, .. }),
+            "{kind:?}"
+        );
     }
     drop(buffer);
     assert_no_memory(&fake);
@@ -328,7 +335,12 @@ fn a_device_with_pools_and_one_without_have_a_family_each() {
         drop(buffer.try_clone().unwrap());
     }
 
-    let counts = ["cuMemAllocAsync", "cuMemFreeAsync", "cuMemAlloc_v2", "cuMemFree_v2"];
+    let counts = [
+        "cuMemAllocAsync",
+        "cuMemFreeAsync",
+        "cuMemAlloc_v2",
+        "cuMemFree_v2",
+    ];
     assert_eq!(counts.map(|name| fake.count(name)), [4; 4]);
     assert_no_memory(&fake);
 }
@@ -340,15 +352,29 @@ fn a_failed_free_on_a_stream_gives_the_buffer_back() {
     let stream = stream(0);
     let on_stream = CudaAllocator::open().unwrap().on_stream(&stream).unwrap();
     let buffer = filled(&on_stream, &bytes(64), 0);
-    on_stream.record_use(buffer.ptr(), &crate::support::stream(0));
-    for call in ["cuStreamIsCapturing", "cuEventCreate", "cuEventRecord", "cuMemFreeAsync"] {
+    on_stream
+        .record_use(buffer.ptr(), &crate::support::stream(0))
+        .unwrap();
+    for call in [
+        "cuStreamIsCapturing",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuMemFreeAsync",
+    ] {
         let buffer = filled(&on_stream, &bytes(64), 0);
-        on_stream.record_use(buffer.ptr(), &crate::support::stream(0));
+        on_stream
+            .record_use(buffer.ptr(), &crate::support::stream(0))
+            .unwrap();
         fake.fail(call, 1, 999);
 
         let failure = buffer.free().unwrap_err();
 
-        let ErrorKind::Driver { call: failed, code: 999, .. } = failure.error.kind() else {
+        let ErrorKind::Driver {
+            call: failed,
+            code: 999,
+            ..
+        } = failure.error.kind()
+        else {
             panic!("{failure:?}");
         };
         assert_eq!(*failed, call);

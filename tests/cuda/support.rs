@@ -132,7 +132,9 @@ impl FreeFailures {
         let sink = Arc::clone(&seen);
         set_free_failure_hook(Some(Arc::new(move |failure: &FreeFailure| {
             let error = failure.error.to_string();
-            sink.lock().unwrap().push((failure.device, failure.ptr, error));
+            sink.lock()
+                .unwrap()
+                .push((failure.device, failure.ptr, error));
         })));
         Self(seen)
     }

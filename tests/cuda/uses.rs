@@ -46,7 +46,7 @@ fn a_free_waits_for_the_streams_that_were_recorded() {
             for other in [&second, &third] {
                 join(other, &first);
                 enqueue_write(other, address(&buffer), 1, 64);
-                on_stream.record_use(buffer.ptr(), other);
+                on_stream.record_use(buffer.ptr(), other).unwrap();
                 enqueue_write(other, address(&buffer), 2, 64);
             }
 
@@ -117,7 +117,7 @@ fn a_free_waits_for_recorded_work_of_a_stream_of_another_device() {
             let buffer = empty(&freeing, 64, 0);
             own.synchronize().unwrap();
             enqueue_write(&peer, address(&buffer), 1, 64);
-            freeing.record_use(buffer.ptr(), &peer);
+            freeing.record_use(buffer.ptr(), &peer).unwrap();
 
             drop(buffer);
             run_the_free_first(&fake, Some(&own), 0);
@@ -153,8 +153,8 @@ fn recorded_null_streams_of_two_devices_are_told_apart() {
     let buffer = empty(&on_stream, 64, 0);
     own.synchronize().unwrap();
     enqueue_write(&peer, address(&buffer), 1, 64);
-    on_stream.record_use(buffer.ptr(), &own);
-    on_stream.record_use(buffer.ptr(), &peer);
+    on_stream.record_use(buffer.ptr(), &own).unwrap();
+    on_stream.record_use(buffer.ptr(), &peer).unwrap();
 
     drop(buffer);
     for _ in 0..4 {
@@ -176,7 +176,7 @@ fn a_use_is_recorded_by_any_handle_of_the_allocator() {
     join(&second, &first);
     enqueue_write(&second, address(&buffer), 1, 64);
 
-    allocator.record_use(buffer.ptr(), &second);
+    allocator.record_use(buffer.ptr(), &second).unwrap();
     drop((allocator, on_stream, second, buffer));
     run_the_free_first(&fake, Some(&first), 0);
 
@@ -196,7 +196,7 @@ fn a_use_is_forgotten_with_its_block() {
     let buffer = empty(&on_stream, 64, 0);
     let at = address(&buffer);
     for _ in 0..3 {
-        on_stream.record_use(buffer.ptr(), &second);
+        on_stream.record_use(buffer.ptr(), &second).unwrap();
     }
     drop(buffer);
     assert_eq!(fake.count("cuEventRecord"), 1, "once a stream");
@@ -216,7 +216,7 @@ fn a_use_by_the_stream_itself_costs_nothing() {
     let stream = stream(0);
     let on_stream = CudaAllocator::open().unwrap().on_stream(&stream).unwrap();
     let buffer = empty(&on_stream, 64, 0);
-    on_stream.record_use(buffer.ptr(), &stream);
+    on_stream.record_use(buffer.ptr(), &stream).unwrap();
 
     drop(buffer);
 
@@ -240,7 +240,7 @@ fn recording_from_many_threads_while_others_free_loses_nothing() {
                     let buffer = empty(&on_stream, 64, 0);
                     join(other, &streams[id]);
                     enqueue_write(other, address(&buffer), 1, 64);
-                    on_stream.record_use(buffer.ptr(), other);
+                    on_stream.record_use(buffer.ptr(), other).unwrap();
                     drop(buffer);
                 }
             });

@@ -7,11 +7,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUstream;
 
 use super::device::CudaDevice;
 use super::devices::Devices;
 use super::driver;
+use super::lane::Lane;
 use super::order::Order;
 use super::overaligned::Overaligned;
 use super::status::{OUT_OF_MEMORY, Outcome, Status};
@@ -36,16 +36,18 @@ use crate::layout::DeviceLayout;
 /// Clones share the devices. The global registry opens one on first use.
 #[derive(Clone, Debug)]
 pub struct CudaAllocator {
-    pub(super) shared: Arc<Shared>,
+    // Before what it may be the last to use.
     pub(super) order: Order,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What an allocator and its handles on streams have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) devices: Devices,
-    pub(super) overaligned: Overaligned,
+    // Before what its streams may be the last to use.
     pub(super) uses: Uses,
+    pub(super) overaligned: Overaligned,
+    pub(super) devices: Devices,
 }
 
 /// How to open a [`CudaAllocator`].
@@ -119,26 +121,31 @@ impl CudaAllocator {
     ///   primary context of its device, which is what memory is allocated in.
     /// - as for the first use of the device.
     pub fn on_stream(&self, stream: &Arc<CudaStream>) -> Result<Self> {
-        let device = device_of(stream)?;
-        let ready = self.device(device.index(), Operation::Open)?;
-        if ready.context() != stream.context().cu_ctx() {
-            return Err(ErrorKind::DeviceMismatch {
-                expected: device,
-                found: device,
+        let lane = Lane::new(stream)?;
+        if lane.is_per_thread() {
+            return Err(ErrorKind::NotSupported {
+                device: lane.device(),
+                operation: Operation::Open,
             }
             .into());
         }
+        self.check_context(&lane, Operation::Open)?;
         Ok(Self {
             shared: Arc::clone(&self.shared),
-            order: Order::Stream(Arc::clone(stream)),
+            order: Order::Stream(lane),
         })
     }
 
-    /// Tells that work on `stream` uses the block at `ptr`, which this allocator
-    /// or a handle of it allocated. Freeing the block waits for what the stream
-    /// was given until then.
-    pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) {
-        self.shared.uses.record(address(ptr), stream);
+    /// Tells that work on `stream`, of any device, uses the block at `ptr`, which
+    /// this allocator or a handle of it allocated. Freeing the block waits for what
+    /// the stream was given until then.
+    ///
+    /// # Errors
+    ///
+    /// - what [`open`](Self::open) returns, if the driver was never found.
+    pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) -> Result<()> {
+        self.shared.uses.record(address(ptr), Lane::new(stream)?);
+        Ok(())
     }
 
     /// The device `index`, entered by the caller.
@@ -148,15 +155,8 @@ impl CudaAllocator {
             .shared
             .devices
             .get(DeviceType::Cuda, index, operation)?;
-        if let Order::Stream(stream) = &self.order {
-            let expected = device_of(stream)?;
-            if expected.index() != index {
-                return Err(ErrorKind::DeviceMismatch {
-                    expected,
-                    found: cuda(index),
-                }
-                .into());
-            }
+        if let Order::Stream(lane) = &self.order {
+            lane.check_device(cuda(index))?;
         }
         Ok(device)
     }
@@ -172,6 +172,7 @@ impl CudaAllocator {
         let device = self.device(index, operation)?;
         let failed = |status: Status| status.into_error(cuda(index), operation);
         let _entered = device.enter().map_err(failed)?;
+        self.check_not_capturing(index, operation)?;
         call(device).map_err(failed)
     }
 
@@ -218,17 +219,24 @@ impl CudaAllocator {
     fn free_block(
         &self,
         device: &CudaDevice,
+        index: DeviceIndex,
         start: u64,
-        others: &[Arc<CudaStream>],
+        others: &[Lane],
     ) -> Outcome<()> {
+        let stream = self.order.stream(device);
         if !device.has_pools() {
-            // SAFETY: the block was allocated synchronously on this device. The
-            // driver waits for all work of the device before it frees.
+            // The driver waits for all work of this device before it frees, but not
+            // for that of others.
+            let elsewhere = others.iter().filter(|lane| lane.device() != cuda(index));
+            for lane in elsewhere {
+                lane.settle(None).map_err(|unsettled| unsettled.status)?;
+            }
+            // SAFETY: the block was allocated synchronously on this device, and no
+            // work of another uses it any more.
             return unsafe { driver::free(start) };
         }
         self.order.before_free()?;
-        let stream = self.order.stream(device);
-        uses::wait_for(stream, others)?;
+        uses::wait_for(stream, cuda(index), others)?;
         // SAFETY: the block was allocated in stream order on this device, and all
         // work that uses it is before this on the stream.
         unsafe { driver::free_async(start, stream) }
@@ -304,14 +312,22 @@ unsafe impl DeviceAllocator for CudaAllocator {
         self.check_not_capturing(index, operation)?;
         let start = self.shared.overaligned.take_back(ptr, layout);
         let others = self.shared.uses.take(ptr);
-        match self.free_block(device, start, &others) {
-            Ok(()) => Ok(()),
-            Err(status) => {
-                self.shared.overaligned.put_back(ptr, start, layout);
-                self.shared.uses.put_back(ptr, others);
-                Err(failed(status))
+        let freed = match uses::any_is_capturing(&others) {
+            Ok(true) => Err(ErrorKind::Capturing {
+                device: cuda(index),
+                operation,
             }
+            .into()),
+            Ok(false) => self
+                .free_block(device, index, start, &others)
+                .map_err(failed),
+            Err(status) => Err(failed(status)),
+        };
+        if freed.is_err() {
+            self.shared.overaligned.put_back(ptr, start, layout);
+            self.shared.uses.put_back(ptr, others);
         }
+        freed
     }
 
     unsafe fn copy_host_to_device(
@@ -323,13 +339,12 @@ unsafe impl DeviceAllocator for CudaAllocator {
     ) -> Result<()> {
         let operation = Operation::CopyHostToDevice;
         let (dst, src) = (address(dst), src.cast::<c_void>());
-        self.check_not_capturing(index, operation)?;
         self.with_device(index, operation, |_| {
             let stream = self.order.copy_stream();
             // SAFETY: the caller promises that both ranges are valid until this
             // returns, which is after the copy is waited for.
             unsafe { driver::copy_to_device_async(dst, src, size, stream) }?;
-            wait_for_stream(stream)
+            self.order.after_copy()
         })
     }
 
@@ -342,12 +357,11 @@ unsafe impl DeviceAllocator for CudaAllocator {
     ) -> Result<()> {
         let operation = Operation::CopyDeviceToHost;
         let (dst, src) = (dst.cast::<c_void>(), address(src));
-        self.check_not_capturing(index, operation)?;
         self.with_device(index, operation, |_| {
             let stream = self.order.copy_stream();
             // SAFETY: as for the other direction.
             unsafe { driver::copy_to_host_async(dst, src, size, stream) }?;
-            wait_for_stream(stream)
+            self.order.after_copy()
         })
     }
 
@@ -361,7 +375,6 @@ unsafe impl DeviceAllocator for CudaAllocator {
     ) -> Result<()> {
         let operation = Operation::CopyDeviceToDevice;
         let (dst, src) = (address(dst), address(src));
-        self.check_not_capturing(dst_index, operation)?;
         let devices = &self.shared.devices;
         let from = devices.get(DeviceType::Cuda, src_index, operation)?;
         self.with_device(dst_index, operation, |device| {
@@ -376,20 +389,19 @@ unsafe impl DeviceAllocator for CudaAllocator {
                 // driver goes through the host where the devices are not peers.
                 unsafe { driver::copy_peer_async(dst, to, src, from, size, stream) }?;
             }
-            wait_for_stream(stream)
+            self.order.after_copy()
         })
     }
 
     unsafe fn fill(&self, dst: DevicePtr, byte: u8, size: usize, index: DeviceIndex) -> Result<()> {
         let operation = Operation::Fill;
         let dst = address(dst);
-        self.check_not_capturing(index, operation)?;
         self.with_device(index, operation, |_| {
             let stream = self.order.copy_stream();
             // SAFETY: the caller promises that the range is valid until this
             // returns, which is after the fill is waited for.
             unsafe { driver::fill_async(dst, byte, size, stream) }?;
-            wait_for_stream(stream)
+            self.order.after_copy()
         })
     }
 
@@ -406,11 +418,7 @@ unsafe impl DeviceAllocator for CudaAllocator {
     }
 
     fn synchronize(&self, index: DeviceIndex) -> Result<()> {
-        self.with_device(index, Operation::Synchronize, |_| match &self.order {
-            // SAFETY: the context is current.
-            Order::Device => unsafe { driver::context_synchronize() },
-            Order::Stream(stream) => wait_for_stream(stream.cu_stream()),
-        })
+        self.with_device(index, Operation::Synchronize, |_| self.order.synchronize())
     }
 
     fn trim(&self, index: DeviceIndex) -> Result<usize> {
@@ -422,15 +430,6 @@ unsafe impl DeviceAllocator for CudaAllocator {
             }
         })
     }
-}
-
-/// Waits for all work of a stream, in its context.
-#[inline]
-#[expect(unsafe_code, reason = "calls the driver")]
-fn wait_for_stream(stream: CUstream) -> Outcome<()> {
-    // SAFETY: the stream is alive: it is the context's null stream, or kept by
-    // the handle.
-    unsafe { driver::stream_synchronize(stream) }
 }
 
 /// The device `index` of type `Cuda`.

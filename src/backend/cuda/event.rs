@@ -2,7 +2,7 @@
 //!
 //! Rank 4. Part of `backend::cuda`.
 
-use cudarc::driver::sys::CUevent;
+use cudarc::driver::sys::{CUevent, CUstream};
 
 use super::driver;
 use super::lane::Lane;
@@ -44,6 +44,14 @@ impl Event {
     pub(super) fn record(&self) -> Outcome<()> {
         // SAFETY: both are alive (invariant 0), and of one context.
         unsafe { driver::event_record(self.handle, self.lane.handle()) }
+    }
+
+    /// Makes `stream`, of the same context, wait for what was marked last. The
+    /// driver keeps what that needs of the event.
+    #[expect(unsafe_code, reason = "calls the driver")]
+    pub(super) fn hold_up(&self, stream: CUstream) -> Outcome<()> {
+        // SAFETY: the event is alive (invariant 0), and the stream is the caller's.
+        unsafe { driver::stream_wait_event(stream, self.handle) }
     }
 
     /// Waits for what was marked last.

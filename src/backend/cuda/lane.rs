@@ -85,6 +85,16 @@ impl Lane {
         self.stream.cu_stream()
     }
 
+    /// Whether both are the same stream.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.handle() == other.handle() && self.device == other.device
+    }
+
+    /// Whether the handle means the stream of whichever thread uses it.
+    pub(super) fn is_per_thread(&self) -> bool {
+        self.handle().addr() == 2
+    }
+
     /// Whether the calling process is the one that the driver was found in.
     pub(super) fn is_in_its_process(&self) -> bool {
         self.made_in.is_current()
@@ -132,7 +142,7 @@ impl Lane {
 
     /// Whether the stream is recording a graph. The context is current.
     #[expect(unsafe_code, reason = "calls the driver")]
-    fn is_capturing(&self) -> Outcome<bool> {
+    pub(super) fn is_capturing(&self) -> Outcome<bool> {
         // SAFETY: the stream is kept alive by this lane.
         unsafe { driver::is_capturing(self.handle()) }
     }
@@ -179,13 +189,11 @@ impl Lane {
             });
         }
         match &cuda.order {
-            Order::Stream(own) if is_per_thread(own.cu_stream()) => {
-                // The one that allocated may be another thread's.
-                self.call(operation, |_| wait_for_context())
-            }
-            Order::Stream(own) if own.cu_stream() != self.handle() => {
+            Order::Stream(own) if !own.is_same(self) => {
                 let own = std::slice::from_ref(own);
-                self.call(operation, |lane| uses::wait_for(lane.handle(), own))
+                self.call(operation, |lane| {
+                    uses::wait_for(lane.handle(), lane.device, own)
+                })
             }
             Order::Stream(_) | Order::Device => Ok(()),
         }
@@ -253,11 +261,6 @@ fn wait_for_context() -> Outcome<()> {
     unsafe { driver::context_synchronize() }
 }
 
-/// Whether a handle means the stream of whichever thread uses it.
-fn is_per_thread(stream: CUstream) -> bool {
-    stream.addr() == 2
-}
-
 /// Waits for an event where the thread may wait although a stream is capturing.
 #[expect(unsafe_code, reason = "calls the driver")]
 fn wait_relaxed(fence: &Event) -> Outcome<()> {
@@ -271,7 +274,7 @@ fn wait_relaxed(fence: &Event) -> Outcome<()> {
 }
 
 /// Waits in the first way that works. A driver that is shut down does no work.
-fn settle(ways: [&dyn Fn() -> Outcome<()>; 3]) -> Result<(), Unsettled> {
+pub(super) fn settle(ways: [&dyn Fn() -> Outcome<()>; 3]) -> Result<(), Unsettled> {
     let mut first = None;
     for way in ways {
         match (way(), first) {
@@ -333,6 +336,9 @@ impl Drop for Lane {
     #[expect(unsafe_code, reason = "see SAFETY")]
     fn drop(&mut self) {
         if self.is_in_its_process() {
+            // cudarc makes the context of a stream current to destroy it, and
+            // leaves it so.
+            let _entered = self.enter();
             // SAFETY: `drop` runs once, and nothing uses the stream after it.
             unsafe { ManuallyDrop::drop(&mut self.stream) };
         }

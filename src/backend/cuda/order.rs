@@ -3,13 +3,12 @@
 //! Rank 4. Part of `backend::cuda`.
 
 use std::ptr;
-use std::sync::Arc;
 
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use super::device::CudaDevice;
 use super::driver;
+use super::lane::{Lane, settle};
 use super::status::Outcome;
 
 /// Whose order the calls of an allocator are in.
@@ -19,7 +18,7 @@ pub(super) enum Order {
     /// for all work of the device.
     Device,
     /// Calls are done when the stream gets there; copies are waited for.
-    Stream(Arc<CudaStream>),
+    Stream(Lane),
 }
 
 impl Order {
@@ -28,7 +27,7 @@ impl Order {
     pub(super) fn stream(&self, device: &CudaDevice) -> CUstream {
         match self {
             Self::Device => device.stream(),
-            Self::Stream(stream) => stream.cu_stream(),
+            Self::Stream(lane) => lane.handle(),
         }
     }
 
@@ -38,18 +37,32 @@ impl Order {
     pub(super) fn copy_stream(&self) -> CUstream {
         match self {
             Self::Device => ptr::null_mut(),
-            Self::Stream(stream) => stream.cu_stream(),
+            Self::Stream(lane) => lane.handle(),
         }
+    }
+
+    /// Waits for a copy that was given to [`copy_stream`](Self::copy_stream). The
+    /// host's side may be another's when this returns, so if one way to wait
+    /// fails, others are tried before it says so.
+    #[inline]
+    pub(super) fn after_copy(&self) -> Outcome<()> {
+        let settled = match self {
+            Self::Device => settle([
+                &|| wait_for(ptr::null_mut()),
+                &wait_for_context,
+                &wait_for_context,
+            ]),
+            Self::Stream(lane) => lane.settle(None),
+        };
+        settled.map_err(|unsettled| unsettled.status)
     }
 
     /// Waits until memory that was just allocated may be used by anyone who may
     /// see it.
     #[inline]
-    #[expect(unsafe_code, reason = "calls the driver")]
     pub(super) fn after_allocate(&self, device: &CudaDevice) -> Outcome<()> {
         match self {
-            // SAFETY: the stream lives as long as the device.
-            Self::Device => unsafe { driver::stream_synchronize(device.stream()) },
+            Self::Device => wait_for(device.stream()),
             Self::Stream(_) => Ok(()),
         }
     }
@@ -57,23 +70,44 @@ impl Order {
     /// Waits until all work that may use memory is done, as far as the stream
     /// does not wait for it anyway.
     #[inline]
-    #[expect(unsafe_code, reason = "calls the driver")]
     pub(super) fn before_free(&self) -> Outcome<()> {
         match self {
-            // SAFETY: the caller entered the context.
-            Self::Device => unsafe { driver::context_synchronize() },
+            Self::Device => wait_for_context(),
             Self::Stream(_) => Ok(()),
+        }
+    }
+
+    /// Waits for all work that is in this order.
+    pub(super) fn synchronize(&self) -> Outcome<()> {
+        match self {
+            Self::Device => wait_for_context(),
+            Self::Stream(lane) => wait_for(lane.handle()),
         }
     }
 
     /// Whether the stream is recording a graph.
     #[inline]
-    #[expect(unsafe_code, reason = "calls the driver")]
     pub(super) fn is_capturing(&self) -> Outcome<bool> {
         match self {
             Self::Device => Ok(false),
-            // SAFETY: the stream is kept alive by the handle.
-            Self::Stream(stream) => unsafe { driver::is_capturing(stream.cu_stream()) },
+            Self::Stream(lane) => lane.is_capturing(),
         }
     }
+}
+
+/// Waits for all work of a stream, in its context.
+#[inline]
+#[expect(unsafe_code, reason = "calls the driver")]
+fn wait_for(stream: CUstream) -> Outcome<()> {
+    // SAFETY: the stream is alive: it is the context's null stream, the device's
+    // own, or kept by a lane.
+    unsafe { driver::stream_synchronize(stream) }
+}
+
+/// Waits for all work of the context that is current.
+#[inline]
+#[expect(unsafe_code, reason = "calls the driver")]
+fn wait_for_context() -> Outcome<()> {
+    // SAFETY: the caller entered the context.
+    unsafe { driver::context_synchronize() }
 }

@@ -8,18 +8,16 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use super::device::CudaDevice;
+use super::allocator::address;
 use super::devices::Devices;
 use super::driver;
+use super::overaligned::Overaligned;
 use super::status::{OUT_OF_MEMORY, Outcome, Status};
 use crate::address::DevicePtr;
 use crate::allocator::DeviceAllocator;
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::layout::DeviceLayout;
-
-/// The alignment of what the driver gives, host pages and managed memory alike.
-const NATURAL_ALIGN: usize = 256;
 
 /// The allocator of page-locked host memory, type `CudaHost`.
 ///
@@ -29,7 +27,7 @@ const NATURAL_ALIGN: usize = 256;
 /// reach it.
 #[derive(Clone, Debug)]
 pub struct CudaHostAllocator {
-    devices: Arc<Devices>,
+    shared: Arc<Shared>,
     flags: u32,
 }
 
@@ -41,7 +39,7 @@ impl CudaHostAllocator {
     /// As [`CudaAllocator::open`](super::CudaAllocator::open).
     pub fn open() -> Result<Self> {
         Ok(Self {
-            devices: Arc::new(Devices::open(DeviceType::CudaHost, None)?),
+            shared: Shared::of(Devices::open(DeviceType::CudaHost, None)?),
             flags: PORTABLE,
         })
     }
@@ -51,7 +49,7 @@ impl CudaHostAllocator {
     #[must_use]
     pub fn write_combined(&self) -> Self {
         Self {
-            devices: Arc::clone(&self.devices),
+            shared: Arc::clone(&self.shared),
             flags: PORTABLE | WRITE_COMBINED,
         }
     }
@@ -66,7 +64,7 @@ const WRITE_COMBINED: u32 = 4;
 /// between the host and the devices as they touch it.
 #[derive(Clone, Debug)]
 pub struct CudaManagedAllocator {
-    devices: Arc<Devices>,
+    shared: Arc<Shared>,
 }
 
 impl CudaManagedAllocator {
@@ -91,50 +89,97 @@ impl CudaManagedAllocator {
             }
         }
         Ok(Self {
-            devices: Arc::new(devices),
+            shared: Shared::of(devices),
         })
     }
 }
 
-/// Allocates through `call` with the context of the device current.
-fn allocate(
-    devices: &Devices,
-    device: Device,
-    layout: DeviceLayout,
-    call: impl FnOnce(&CudaDevice) -> Outcome<DevicePtr>,
-) -> Result<DevicePtr> {
-    let operation = Operation::Allocate;
-    let ready = devices.get(device.device_type(), device.index(), operation)?;
-    if layout.align() > NATURAL_ALIGN {
-        return Err(ErrorKind::NotSupported { device, operation }.into());
+/// The devices, and the blocks that start before what was handed out.
+#[derive(Debug)]
+struct Shared {
+    devices: Devices,
+    overaligned: Overaligned,
+}
+
+impl Shared {
+    fn of(devices: Devices) -> Arc<Self> {
+        Arc::new(Self {
+            devices,
+            overaligned: Overaligned::default(),
+        })
     }
-    let failed = |status: Status| -> Error {
-        if status.code == OUT_OF_MEMORY {
-            OutOfMemory::new(device, layout).into()
-        } else {
-            status.into_error(device, operation)
-        }
-    };
-    let _entered = ready.enter().map_err(failed)?;
-    call(ready).map_err(failed)
+
+    /// Allocates through `call`, which gives the start of a block of the size it is
+    /// told, with the context of the device current. The block is zeroed.
+    #[expect(unsafe_code, reason = "see SAFETY")]
+    fn allocate(
+        &self,
+        device: Device,
+        layout: DeviceLayout,
+        call: impl FnOnce(usize) -> Outcome<*mut u8>,
+    ) -> Result<DevicePtr> {
+        let operation = Operation::Allocate;
+        let ready = self
+            .devices
+            .get(device.device_type(), device.index(), operation)?;
+        let failed = |status: Status| -> Error {
+            if status.code == OUT_OF_MEMORY {
+                OutOfMemory::new(device, layout).into()
+            } else {
+                status.into_error(device, operation)
+            }
+        };
+        let Some(size) = Overaligned::size_to_allocate(layout) else {
+            return Err(OutOfMemory::new(device, layout).into());
+        };
+        let _entered = ready.enter().map_err(failed)?;
+        let start = call(size).map_err(failed)?;
+        let Some(whole) = DevicePtr::from_raw(start) else {
+            let reason = "the driver returned a null address";
+            return Err(Error::backend(device, operation, reason));
+        };
+        let aligned = self.overaligned.hand_out(address(whole), layout);
+        let offset = aligned.saturating_sub(address(whole));
+        let raw = start.wrapping_add(usize::try_from(offset).unwrap_or(0));
+        // SAFETY: the layout's bytes from `raw` on lie in the block, which was just
+        // allocated and is the host's to write.
+        unsafe { ptr::write_bytes(raw, 0, layout.size()) };
+        Ok(DevicePtr::from_raw(raw).unwrap_or(whole))
+    }
+
+    /// Frees through `call`, which is told where the block starts, with the context
+    /// of the device current, after all work of the device.
+    fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        device: Device,
+        layout: DeviceLayout,
+        call: impl FnOnce(*mut u8) -> Outcome<()>,
+    ) -> Result<()> {
+        let operation = Operation::Deallocate;
+        let ready = self
+            .devices
+            .get(device.device_type(), device.index(), operation)?;
+        let failed = |status: Status| status.into_error(device, operation);
+        let _entered = ready.enter().map_err(failed)?;
+        wait_for_context().map_err(failed)?;
+        let start = self.overaligned.take_back(address(ptr), layout);
+        let offset = address(ptr).saturating_sub(start);
+        let whole = ptr
+            .as_raw()
+            .wrapping_sub(usize::try_from(offset).unwrap_or(0));
+        call(whole).map_err(|status| {
+            self.overaligned.put_back(address(ptr), start, layout);
+            failed(status)
+        })
+    }
 }
 
-/// Frees through `call` with the context of the device current, after all work of
-/// the device.
+/// Waits for all work of the context that is current.
 #[expect(unsafe_code, reason = "calls the driver")]
-fn deallocate(devices: &Devices, device: Device, call: impl FnOnce() -> Outcome<()>) -> Result<()> {
-    let operation = Operation::Deallocate;
-    let ready = devices.get(device.device_type(), device.index(), operation)?;
-    let failed = |status: Status| status.into_error(device, operation);
-    let _entered = ready.enter().map_err(failed)?;
-    // SAFETY: the context is current.
-    unsafe { driver::context_synchronize() }.map_err(failed)?;
-    call().map_err(failed)
-}
-
-/// What a driver does that says success and gives nothing.
-fn null_address(call: &'static str) -> Status {
-    Status { call, code: 999 }
+fn wait_for_context() -> Outcome<()> {
+    // SAFETY: the caller entered the context.
+    unsafe { driver::context_synchronize() }
 }
 
 /// The parts of the trait that are plain memory copies by the host.
@@ -200,33 +245,29 @@ unsafe impl DeviceAllocator for CudaHostAllocator {
     }
 
     fn device_count(&self) -> usize {
-        self.devices.len()
+        self.shared.devices.len()
     }
 
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         let device = Device::new(DeviceType::CudaHost, index);
-        allocate(&self.devices, device, layout, |_| {
+        self.shared.allocate(device, layout, |size| {
             // SAFETY: the context is current.
-            let raw = unsafe { driver::host_alloc(layout.size(), self.flags) }?;
-            let raw = raw.cast::<u8>();
-            let ptr = DevicePtr::from_raw(raw).ok_or_else(|| null_address("cuMemHostAlloc"))?;
-            // SAFETY: the block was just allocated, of this size.
-            unsafe { ptr::write_bytes(raw, 0, layout.size()) };
-            Ok(ptr)
+            let start = unsafe { driver::host_alloc(size, self.flags) }?;
+            Ok(start.cast::<u8>())
         })
     }
 
     unsafe fn deallocate(
         &self,
         ptr: DevicePtr,
-        _layout: DeviceLayout,
+        layout: DeviceLayout,
         index: DeviceIndex,
     ) -> Result<()> {
         let device = Device::new(DeviceType::CudaHost, index);
-        deallocate(&self.devices, device, || {
+        self.shared.deallocate(ptr, device, layout, |start| {
             // SAFETY: the caller promises that the block came from `allocate` and
             // is not used any more.
-            unsafe { driver::host_free(ptr.as_raw().cast::<c_void>()) }
+            unsafe { driver::host_free(start.cast::<c_void>()) }
         })
     }
 
@@ -242,39 +283,38 @@ unsafe impl DeviceAllocator for CudaManagedAllocator {
     }
 
     fn device_count(&self) -> usize {
-        self.devices.len()
+        self.shared.devices.len()
     }
 
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         let device = Device::new(DeviceType::CudaManaged, index);
-        allocate(&self.devices, device, layout, |_| {
+        self.shared.allocate(device, layout, |size| {
             // SAFETY: the context is current.
-            let start = unsafe { driver::alloc_managed(layout.size()) }?;
-            let raw = usize::try_from(start)
-                .map(ptr::with_exposed_provenance_mut::<u8>)
-                .unwrap_or(ptr::null_mut());
-            let ptr = DevicePtr::from_raw(raw).ok_or_else(|| null_address("cuMemAllocManaged"))?;
-            // SAFETY: the block was just allocated, of this size, and is the
-            // host's too.
-            unsafe { ptr::write_bytes(raw, 0, layout.size()) };
-            Ok(ptr)
+            let start = unsafe { driver::alloc_managed(size) }?;
+            let start = usize::try_from(start).unwrap_or(0);
+            Ok(ptr::with_exposed_provenance_mut::<u8>(start))
         })
     }
 
     unsafe fn deallocate(
         &self,
         ptr: DevicePtr,
-        _layout: DeviceLayout,
+        layout: DeviceLayout,
         index: DeviceIndex,
     ) -> Result<()> {
         let device = Device::new(DeviceType::CudaManaged, index);
-        let start = super::allocator::address(ptr);
-        deallocate(&self.devices, device, || {
+        self.shared.deallocate(ptr, device, layout, |start| {
             // SAFETY: the caller promises that the block came from `allocate` and
             // is not used any more.
-            unsafe { driver::free(start) }
+            unsafe { driver::free(managed_address(start)) }
         })
     }
 
     host_copies!();
+}
+
+/// The driver's form of an address of managed memory.
+#[expect(clippy::as_conversions, reason = "an address has at most 64 bits")]
+fn managed_address(start: *mut u8) -> u64 {
+    start.addr() as u64
 }

@@ -6,41 +6,40 @@
 //! to be told of, and the free waits for it then.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 use parking_lot::Mutex;
 
-use super::driver;
+use super::event::Event;
+use super::lane::Lane;
 use super::status::Outcome;
+use crate::device::Device;
 
 /// The streams that use blocks, by the address of the block.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    streams: Mutex<HashMap<u64, Vec<Arc<CudaStream>>>>,
+    streams: Mutex<HashMap<u64, Vec<Lane>>>,
     /// How many blocks are in the map, to leave it alone when there are none.
     count: AtomicUsize,
 }
 
 impl Uses {
-    /// Notes that work given to `stream` so far or later uses the block at `ptr`.
-    pub(super) fn record(&self, ptr: u64, stream: &Arc<CudaStream>) {
+    /// Notes that work given to the stream so far or later uses the block at
+    /// `ptr`.
+    pub(super) fn record(&self, ptr: u64, lane: Lane) {
         let mut streams = self.streams.lock();
         let of_block = streams.entry(ptr).or_default();
-        if !of_block
-            .iter()
-            .any(|known| known.cu_stream() == stream.cu_stream())
-        {
-            of_block.push(Arc::clone(stream));
+        if !of_block.iter().any(|known| known.is_same(&lane)) {
+            of_block.push(lane);
         }
         self.count.store(streams.len(), Ordering::Release);
     }
 
-    /// Whether any work on the block at `ptr` was noted.
+    /// The streams that use the block at `ptr`, which are forgotten: once it is
+    /// freed, the address may be another's.
     #[inline]
-    pub(super) fn take(&self, ptr: u64) -> Vec<Arc<CudaStream>> {
+    pub(super) fn take(&self, ptr: u64) -> Vec<Lane> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -52,26 +51,38 @@ impl Uses {
 
     /// Notes again what [`take`](Self::take) took.
     #[cold]
-    pub(super) fn put_back(&self, ptr: u64, streams: Vec<Arc<CudaStream>>) {
-        for stream in &streams {
-            self.record(ptr, stream);
+    pub(super) fn put_back(&self, ptr: u64, lanes: Vec<Lane>) {
+        for lane in lanes {
+            self.record(ptr, lane);
         }
     }
 }
 
-/// Makes `stream` wait for all work given to `others` so far.
-#[expect(unsafe_code, reason = "calls the driver")]
-pub(super) fn wait_for(stream: CUstream, others: &[Arc<CudaStream>]) -> Outcome<()> {
-    for other in others.iter().filter(|other| other.cu_stream() != stream) {
-        // SAFETY: the caller entered the context of the streams.
-        let event = unsafe { driver::event_create() }?;
-        // SAFETY: the event was just made, and the stream is kept alive.
-        let recorded = unsafe { driver::event_record(event, other.cu_stream()) };
-        // SAFETY: as above, and `stream` is alive.
-        let waits = recorded.and_then(|()| unsafe { driver::stream_wait_event(stream, event) });
-        // SAFETY: the driver keeps what the wait needs of the event.
-        let destroyed = unsafe { driver::event_destroy(event) };
-        waits.and(destroyed)?;
+/// Whether any of the streams is recording a graph, which waiting for it would
+/// spoil.
+pub(super) fn any_is_capturing(lanes: &[Lane]) -> Outcome<bool> {
+    for lane in lanes {
+        if lane.is_capturing()? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes work given to `stream` of `device` from now on come after all work given
+/// to `others` so far. The context of the device is current.
+///
+/// Streams of the same device are waited for by the stream, those of others by
+/// the calling thread.
+pub(super) fn wait_for(stream: CUstream, device: Device, others: &[Lane]) -> Outcome<()> {
+    for other in others {
+        if other.device() != device {
+            other.settle(None).map_err(|unsettled| unsettled.status)?;
+        } else if other.handle() != stream {
+            let event = Event::new(other)?;
+            event.record()?;
+            event.hold_up(stream)?;
+        }
     }
     Ok(())
 }

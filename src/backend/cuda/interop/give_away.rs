@@ -248,7 +248,9 @@ fn after_uses<T>(
     let uses = &maker.shared.uses;
     let others = uses.take(address(ptr));
     let done = lane
-        .call(operation, |lane| uses::wait_for(lane.handle(), &others))
+        .call(operation, |lane| {
+            uses::wait_for(lane.handle(), lane.device(), &others)
+        })
         .and_then(|()| last(lane));
     if done.is_err() {
         uses.put_back(address(ptr), others);
