@@ -335,12 +335,18 @@ impl CudaAllocator {
 impl Drop for Lane {
     #[expect(unsafe_code, reason = "see SAFETY")]
     fn drop(&mut self) {
-        if self.is_in_its_process() {
+        if !self.is_in_its_process() {
+            return;
+        }
+        // SAFETY: `drop` runs once, and nothing uses the stream after it.
+        let stream = unsafe { ManuallyDrop::take(&mut self.stream) };
+        if let Some(last) = Arc::into_inner(stream) {
             // cudarc makes the context of a stream current to destroy it, and
             // leaves it so.
-            let _entered = self.enter();
-            // SAFETY: `drop` runs once, and nothing uses the stream after it.
-            unsafe { ManuallyDrop::drop(&mut self.stream) };
+            // SAFETY: the stream keeps its context alive until it is dropped, and
+            // the context is another's too: the allocator retains it.
+            let _entered = unsafe { device::enter(last.context().cu_ctx()) };
+            drop(last);
         }
     }
 }
