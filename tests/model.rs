@@ -236,7 +236,7 @@ impl Machine {
         match *step {
             Step::Create { size, align, index } => {
                 let layout = DeviceLayout::new(size, 1 << align).unwrap();
-                let device = Device::new(DeviceType::Cuda, index);
+                let device = Device::new(DeviceType::Custom(1), index);
                 let outcome = DeviceMemoryBuffer::create_in(&self.registry, layout, device);
                 let Some(fake) = self.registered else {
                     prop_assert!(outcome.unwrap_err().is_not_registered());
@@ -413,7 +413,7 @@ impl Machine {
                 self.registered = Some(fake);
             }
             Step::Unregister => {
-                let old = self.registry.unregister(DeviceType::Cuda);
+                let old = self.registry.unregister(DeviceType::Custom(1));
                 self.check_handle(old.as_ref())?;
                 self.registered = None;
             }
@@ -424,10 +424,10 @@ impl Machine {
                 self.registered.get_or_insert(fake);
             }
             Step::LookUp => {
-                let found = self.registry.get(DeviceType::Cuda);
+                let found = self.registry.get(DeviceType::Custom(1));
                 self.check_handle(found.as_ref())?;
-                self.check_handle(self.registry.registered(DeviceType::Cuda))?;
-                let tried = self.registry.try_get(DeviceType::Cuda);
+                self.check_handle(self.registry.registered(DeviceType::Custom(1)))?;
+                let tried = self.registry.try_get(DeviceType::Custom(1));
                 self.check_handle(tried.as_ref().ok())?;
             }
             Step::Synchronize { fake } => {
@@ -502,7 +502,7 @@ fn run(builder: &FakeDeviceBuilder, steps: &[Step]) -> Result<(), TestCaseError>
 }
 
 fn fakes() -> FakeDeviceBuilder {
-    FakeDevice::builder(DeviceType::Cuda)
+    FakeDevice::builder(DeviceType::Custom(1))
         .devices(usize::from(DEVICES))
         .capacity(CAPACITY)
 }

@@ -805,14 +805,15 @@ mod planned_memory {
     fn a_device_that_nobody_serves_is_an_error_that_names_the_buffer() {
         let registry = DeviceAllocatorRegistry::new();
 
-        let error = PlannedMemory::allocate(&plan(&[(Device::CPU, 32), (CUDA_0, 48)]), &registry)
+        let nobodys = Device::new(DeviceType::Custom(9), 0);
+        let error = PlannedMemory::allocate(&plan(&[(Device::CPU, 32), (nobodys, 48)]), &registry)
             .unwrap_err();
 
         assert!(error.is_not_registered());
         assert_eq!(error.code(), 0x20);
         assert_eq!(
             error.to_string(),
-            "planned buffer 1: no allocator is registered for device type cuda"
+            "planned buffer 1: no allocator is registered for device type custom9"
         );
     }
 
