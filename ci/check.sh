@@ -31,7 +31,7 @@ while read -r file; do
 done < <(find src -name '*.rs')
 
 step "lints"
-for features in "" "pte" "testing" "tracing" "pte testing tracing"; do
+for features in "" "cuda" "pte" "testing" "tracing" "cuda pte testing tracing"; do
   cargo clippy --quiet --lib --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --all-targets --all-features -- -D warnings
@@ -42,6 +42,13 @@ RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --all-features --document
 
 step "the commands of the README, in a clean clone"
 bash ci/readme.sh
+
+step "the fake driver"
+cargo clippy --quiet -p fake-cuda --all-targets -- -D warnings
+cargo test --quiet -p fake-cuda
+
+step "beside other choices of cudarc"
+bash ci/cuda-features.sh
 
 step "release"
 cargo test --quiet --release --all-features --tests
@@ -57,7 +64,7 @@ if nightly; then
   cargo +nightly test --quiet --all-features --doc
   step "address and leak sanitizer"
   PROPTEST_CASES=32 \
-    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS=-Zsanitizer=address \
+    ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" \
     cargo +nightly test --quiet --all-features --tests --target "$host" --target-dir target/asan \
     -- --skip nested_cargo
   if cargo +nightly miri --version >/dev/null 2>&1; then

@@ -10,10 +10,16 @@ mod conforms;
 mod contexts;
 #[path = "cuda/contract.rs"]
 mod contract;
+#[path = "cuda/defects.rs"]
+mod defects;
 #[path = "cuda/faults.rs"]
 mod faults;
 #[path = "cuda/opening.rs"]
 mod opening;
+#[path = "cuda/pools.rs"]
+mod pools;
+#[path = "cuda/shared_memory.rs"]
+mod shared_memory;
 #[path = "cuda/streams.rs"]
 mod streams;
 #[path = "cuda/support.rs"]

@@ -3,22 +3,25 @@
 //! run again.
 
 #![cfg(all(feature = "cuda", target_os = "linux"))]
-#![expect(unsafe_code, reason = "fork and what belongs to it")]
 
-use std::cell::RefCell;
 use std::env;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::process::{Command, Output};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 
 use device_memory::backend::cuda::cudarc::driver::CudaContext;
 use device_memory::backend::cuda::{CudaAllocator, CudaHostAllocator, CudaManagedAllocator};
 use device_memory::{
     DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
-    ErrorKind, Result, free_failure_count,
+    ErrorKind, Result,
 };
 use fakecuda::FakeCuda;
+
+#[path = "cuda/exits.rs"]
+mod exits;
+#[path = "cuda/forks.rs"]
+mod forks;
 
 /// Names the case that a process is to run.
 const CASE: &str = "DEVICE_MEMORY_TEST_CASE";
@@ -59,22 +62,6 @@ fn check(output: &Output) {
     let status = output.status;
     assert!(status.success(), "{status}\n{stdout}\n{stderr}");
     assert_eq!(stderr, "");
-}
-
-/// Runs `child` in a fork of this process, and checks that it ends well.
-fn in_fork(child: impl FnOnce()) {
-    // SAFETY: the process has one thread, so the child may go on as it likes.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork failed");
-    if pid == 0 {
-        let outcome = catch_unwind(AssertUnwindSafe(child));
-        // SAFETY: this ends the child at once, which owns nothing that matters.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is valid for the call, and `pid` is a child of ours.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!((waited, status), (pid, 0), "the child failed");
 }
 
 fn layout(size: usize) -> DeviceLayout {
@@ -282,191 +269,5 @@ mod registry {
                     .is_some()
             );
         });
-    }
-}
-
-mod exits {
-    use super::*;
-
-    static KEPT: OnceLock<[DeviceMemoryBuffer; 3]> = OnceLock::new();
-
-    thread_local! {
-        static LOCAL: RefCell<Vec<DeviceMemoryBuffer>> = const { RefCell::new(Vec::new()) };
-    }
-
-    fn keep_everywhere() {
-        let types = [
-            DeviceType::Cuda,
-            DeviceType::CudaHost,
-            DeviceType::CudaManaged,
-        ];
-        let three = types.map(|kind| DeviceMemoryBuffer::from_host(b"kept", kind, 0).unwrap());
-        assert!(KEPT.set(three).is_ok());
-        for kind in types {
-            let buffer = DeviceMemoryBuffer::from_host(b"local", kind, 0).unwrap();
-            LOCAL.with(|local| local.borrow_mut().push(buffer));
-        }
-        let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
-        let handle = CudaAllocator::open().unwrap().on_stream(&stream).unwrap();
-        LOCAL.with(|local| local.borrow_mut().push(filled(&handle)));
-    }
-
-    // https://github.com/rapidsai/rmm/issues/2366
-    #[test]
-    fn buffers_in_statics_and_thread_locals_at_exit_are_silent() {
-        alone(
-            "exits::buffers_in_statics_and_thread_locals_at_exit_are_silent",
-            || {
-                let fake = FakeCuda::install().unwrap();
-                keep_everywhere();
-                assert_eq!(fake.violations(), Vec::<String>::new());
-            },
-        );
-    }
-
-    #[test]
-    fn a_process_that_exits_at_once_with_live_buffers_is_silent() {
-        let name = "exits::a_process_that_exits_at_once_with_live_buffers_is_silent";
-        if is_child(name) {
-            FakeCuda::install().unwrap();
-            keep_everywhere();
-            let _on_the_stack = filled(&CudaAllocator::open().unwrap());
-            std::process::exit(0);
-        }
-        check(&child(name, ""));
-    }
-
-    #[test]
-    fn a_driver_that_is_shut_down_before_the_last_buffers_is_silent() {
-        alone(
-            "exits::a_driver_that_is_shut_down_before_the_last_buffers_is_silent",
-            || {
-                let fake = FakeCuda::install().unwrap();
-                keep_everywhere();
-                let on_the_stack = filled(&CudaAllocator::open().unwrap());
-                fake.set_shut_down(true);
-
-                drop(on_the_stack);
-
-                assert_eq!(free_failure_count(), 0);
-            },
-        );
-    }
-
-    #[test]
-    fn a_process_that_panics_with_live_buffers_says_only_that() {
-        let name = "exits::a_process_that_panics_with_live_buffers_says_only_that";
-        if is_child(name) {
-            FakeCuda::install().unwrap();
-            std::panic::set_hook(Box::new(|_| {}));
-            keep_everywhere();
-            let _on_the_stack = filled(&CudaAllocator::open().unwrap());
-            panic!("the caller's");
-        }
-        let output = child(name, "");
-        assert_eq!(output.status.code(), Some(101), "{output:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    }
-}
-
-mod forks {
-    use super::*;
-
-    /// Checks that the driver was not called in this child.
-    fn assert_untouched(fake: FakeCuda, calls: u64) {
-        assert_eq!(fake.total_calls(), calls);
-        assert_eq!(fake.violations(), Vec::<String>::new());
-    }
-
-    // https://github.com/pytorch/pytorch/issues/55643
-    // https://github.com/vllm-project/vllm/issues/32611
-    #[test]
-    fn what_a_child_inherits_is_inert_and_the_parent_goes_on() {
-        alone(
-            "forks::what_a_child_inherits_is_inert_and_the_parent_goes_on",
-            || {
-                let fake = FakeCuda::install().unwrap();
-                let allocator = CudaAllocator::open().unwrap();
-                let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
-                let handle = allocator.on_stream(&stream).unwrap();
-                let types = [
-                    DeviceType::Cuda,
-                    DeviceType::CudaHost,
-                    DeviceType::CudaManaged,
-                ];
-                let mut all = Vec::from(
-                    types.map(|kind| DeviceMemoryBuffer::from_host(b"kept", kind, 0).unwrap()),
-                );
-                all.extend([filled(&allocator), filled(&handle)]);
-                allocator.record_use(all[3].ptr(), &stream).unwrap();
-                let (calls, live) = (fake.total_calls(), fake.live());
-                // The streams are the crate's to keep, in parent and child.
-                drop(stream);
-                let mut owned = Some((all, allocator, handle));
-
-                in_fork(|| {
-                    let (mut all, allocator, handle) = owned.take().unwrap();
-                    for buffer in &mut all {
-                        assert!(buffer.to_vec().unwrap_err().is_forked_process());
-                        assert!(buffer.fill(1).unwrap_err().is_forked_process());
-                        assert!(buffer.try_clone().unwrap_err().is_forked_process());
-                    }
-                    for kind in types {
-                        let error = DeviceMemoryBuffer::create(8, kind, 0).unwrap_err();
-                        assert!(error.is_forked_process(), "{error:?}");
-                    }
-                    for allocator in [&allocator, &handle] {
-                        let outcomes = [
-                            allocator.allocate(layout(8), 0).map(drop),
-                            allocator.memory_info(0).map(drop),
-                            allocator.synchronize(0),
-                            allocator.trim(0).map(drop),
-                        ];
-                        for outcome in outcomes {
-                            assert!(outcome.unwrap_err().is_forked_process());
-                        }
-                    }
-                    assert!(all.pop().unwrap().free().is_err());
-                    drop((all, allocator, handle));
-                    assert_eq!(free_failure_count(), 0);
-                    assert_untouched(fake, calls);
-                });
-
-                assert_eq!(fake.live(), live);
-                let (all, allocator, handle) = owned.unwrap();
-                for buffer in &all {
-                    assert_eq!(buffer.to_vec().unwrap(), b"kept");
-                }
-                drop((all, allocator, handle));
-                let left = fake.live();
-                assert_eq!((left.device_blocks(), left.pinned, left.managed), (0, 0, 0));
-                assert_eq!(fake.violations(), Vec::<String>::new());
-            },
-        );
-    }
-
-    #[test]
-    fn a_child_that_opens_anew_gets_an_error_and_no_panic() {
-        alone(
-            "forks::a_child_that_opens_anew_gets_an_error_and_no_panic",
-            || {
-                let fake = FakeCuda::install().unwrap();
-                let buffer = filled(&CudaAllocator::open().unwrap());
-
-                in_fork(|| {
-                    for error in [
-                        CudaAllocator::open().map(drop).unwrap_err(),
-                        CudaHostAllocator::open().map(drop).unwrap_err(),
-                        CudaManagedAllocator::open().map(drop).unwrap_err(),
-                    ] {
-                        assert!(!error.to_string().is_empty());
-                    }
-                });
-
-                assert_eq!(buffer.to_vec().unwrap(), b"kept");
-                drop(buffer);
-                assert_eq!(fake.live().device_blocks(), 0);
-            },
-        );
     }
 }

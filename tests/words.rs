@@ -823,6 +823,75 @@ mod errors {
                 0x02,
             ),
             (
+                ErrorKind::NoDeviceType,
+                "allocator panicked when asked for its type of device",
+                0x01,
+            ),
+            (
+                ErrorKind::PlanTooLarge { device },
+                "plan needs more bytes on cuda:1 than can be addressed",
+                0x12,
+            ),
+            (
+                ErrorKind::NoSuchMethod {
+                    name: "run".to_owned(),
+                    known: vec!["\"forward\"".to_owned()],
+                },
+                "no method \"run\": the program has \"forward\"",
+                0x12,
+            ),
+            (
+                ErrorKind::DriverNotFound {
+                    device_type: DeviceType::Cuda,
+                    tried: vec!["libcuda.so".to_owned(), "libcuda.so.1".to_owned()],
+                },
+                "no driver found for cuda: tried libcuda.so, libcuda.so.1",
+                0x20,
+            ),
+            (
+                ErrorKind::MissingSymbol {
+                    device_type: DeviceType::Cuda,
+                    symbol: "cuMemAllocAsync",
+                },
+                "driver of cuda lacks cuMemAllocAsync",
+                0x10,
+            ),
+            (
+                ErrorKind::DriverTooOld {
+                    device_type: DeviceType::Cuda,
+                    found: 11_020,
+                    needed: 11_040,
+                },
+                "driver of cuda is too old: found 11.2, needed 11.4",
+                0x10,
+            ),
+            (
+                ErrorKind::NoDevice {
+                    device_type: DeviceType::Cuda,
+                },
+                "no device of type cuda present",
+                0x20,
+            ),
+            (
+                ErrorKind::Driver {
+                    device,
+                    operation: Operation::Fill,
+                    call: "cuMemsetD8Async",
+                    code: 700,
+                    name: "ILLEGAL_ADDRESS",
+                },
+                "fill on cuda:1 failed: cuMemsetD8Async returned 700 (ILLEGAL_ADDRESS)",
+                0x01,
+            ),
+            (
+                ErrorKind::Capturing {
+                    device,
+                    operation: Operation::Deallocate,
+                },
+                "deallocate on cuda:1 refused: its stream is capturing",
+                0x10,
+            ),
+            (
                 ErrorKind::InvalidTensor {
                     reason: "why".to_owned(),
                 },

@@ -1,19 +1,17 @@
 //! Streams that record a graph, on the fake driver, a simulation.
 
-#![expect(unsafe_code, reason = "calls an unsafe trait and the driver")]
+#![expect(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
 
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::backend::cuda::cudarc::driver::{CudaStream, result, sys};
-use device_memory::{
-    Device, DeviceAllocator, DeviceMemoryBuffer, Error, ErrorKind, Operation, Result,
-};
+use device_memory::{Device, DeviceAllocator, DeviceMemoryBuffer, Error, ErrorKind, Operation};
 use fakecuda::FakeCuda;
 
 use crate::support::{
-    CUDA_0, FreeFailures, assert_no_memory, bytes, contexts, driver, empty, filled, layout,
-    make_none_current, restart, stream,
+    CUDA_0, FreeFailures, assert_no_memory, bytes, contexts, driver, each_operation, empty, filled,
+    layout, make_none_current, restart, stream,
 };
 
 /// The modes in which a capture can be begun.
@@ -41,34 +39,9 @@ fn end_capture(stream: &Arc<CudaStream>) {
 }
 
 /// What each operation of a handle on a stream of `cuda:0` says.
-fn each_operation(handle: &CudaAllocator, buffer: &DeviceMemoryBuffer) -> Vec<(Operation, Error)> {
-    let (ptr, mut host) = (buffer.ptr(), [0_u8; 8]);
-    let outcomes: Vec<(Operation, Result<()>)> = vec![
-        (Operation::Allocate, handle.allocate(layout(8), 0).map(drop)),
-        // SAFETY: the block is live, and the call is refused.
-        (Operation::Deallocate, unsafe {
-            handle.deallocate(ptr, buffer.layout(), 0)
-        }),
-        // SAFETY: the block has the bytes.
-        (Operation::CopyHostToDevice, unsafe {
-            handle.copy_host_to_device(ptr, host.as_ptr(), 8, 0)
-        }),
-        // SAFETY: as above.
-        (Operation::CopyDeviceToHost, unsafe {
-            handle.copy_device_to_host(host.as_mut_ptr(), ptr, 8, 0)
-        }),
-        // SAFETY: as above, and the ranges do not overlap.
-        (Operation::CopyDeviceToDevice, unsafe {
-            handle.copy_device_to_device(ptr, 0, ptr.checked_add(8).unwrap(), 0, 8)
-        }),
-        // SAFETY: as above.
-        (Operation::Fill, unsafe { handle.fill(ptr, 1, 8, 0) }),
-        (Operation::MemoryInfo, handle.memory_info(0).map(drop)),
-        (Operation::Synchronize, handle.synchronize(0)),
-        (Operation::Trim, handle.trim(0).map(drop)),
-    ];
-    let refused = outcomes.into_iter();
-    refused
+fn refusals(handle: &CudaAllocator, buffer: &DeviceMemoryBuffer) -> Vec<(Operation, Error)> {
+    let outcomes = each_operation(handle, 0, buffer.ptr()).into_iter();
+    outcomes
         .map(|(operation, outcome)| (operation, outcome.unwrap_err()))
         .collect()
 }
@@ -96,7 +69,7 @@ fn a_stream_that_captures_is_refused_by_every_operation_and_nothing_is_spoilt() 
             begin_capture(&stream, mode);
             let before = contexts(&fake);
 
-            for (operation, error) in each_operation(&handle, &buffer) {
+            for (operation, error) in refusals(&handle, &buffer) {
                 assert_capturing(&error, operation);
                 let text = error.to_string();
                 assert!(text.contains(&operation.to_string()), "{text}");
@@ -124,7 +97,7 @@ fn a_capture_that_was_spoilt_by_others_is_refused_as_well() {
     for status in [1, 2] {
         fake.set_capture_status(Some(status));
 
-        for (operation, error) in each_operation(&handle, &buffer) {
+        for (operation, error) in refusals(&handle, &buffer) {
             assert_capturing(&error, operation);
         }
     }

@@ -1,19 +1,19 @@
 //! What the allocator of device memory promises, on the fake driver, a simulation.
 
-#![expect(unsafe_code, reason = "calls an unsafe trait and the driver")]
+#![expect(unsafe_code, reason = "calls an unsafe trait")]
 
 use std::sync::Arc;
 
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::{
     Device, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, ErrorKind,
-    MemoryInfo,
+    MemoryInfo, Operation,
 };
 use fakecuda::Schedule;
 
 use crate::support::{
-    CUDA_0, CUDA_1, address, assert_all_given_back, assert_no_memory, bytes, driver, empty, filled,
-    layout, registry, restart,
+    CUDA_0, CUDA_1, address, assert_all_given_back, assert_no_memory, bytes, driver,
+    each_operation, empty, filled, layout, registry, restart,
 };
 
 #[test]
@@ -68,7 +68,7 @@ fn any_alignment_is_given_and_its_whole_block_freed() {
 
                 assert!(buffer.ptr().is_aligned_to(align), "{align}");
                 assert_eq!(buffer.to_vec().unwrap(), content);
-                let padding = if align > 256 { align - 256 } else { 0 };
+                let padding = align.max(256) - 256;
                 assert_eq!(fake.live().device_bytes(), size + padding);
                 drop(buffer);
                 assert_no_memory(&fake);
@@ -182,25 +182,12 @@ fn an_index_that_is_not_there_is_an_error_of_every_operation() {
     fake.clear_calls();
 
     for index in at {
-        let mut host = [0; 8];
-        // SAFETY: the copies are refused, and would be of memory that is there.
-        let copies = unsafe {
-            [
-                allocator.copy_host_to_device(ptr, host.as_ptr(), 8, index),
-                allocator.copy_device_to_host(host.as_mut_ptr(), ptr, 8, index),
-                allocator.copy_device_to_device(ptr, index, ptr, 0, 8),
-                allocator.copy_device_to_device(ptr, 0, ptr, index, 8),
-                allocator.fill(ptr, 1, 8, index),
-                allocator.deallocate(ptr, layout(64), index),
-            ]
-        };
-        let others = [
-            allocator.allocate(layout(8), index).map(drop),
-            allocator.memory_info(index).map(drop),
-            allocator.synchronize(index),
-            allocator.trim(index).map(drop),
-        ];
-        for outcome in copies.into_iter().chain(others) {
+        let mut outcomes = each_operation(&allocator, index, ptr);
+        let next = ptr.checked_add(8).unwrap();
+        // SAFETY: it is refused, and the ranges do not overlap.
+        let from_there = unsafe { allocator.copy_device_to_device(ptr, 0, next, index, 8) };
+        outcomes.push((Operation::CopyDeviceToDevice, from_there));
+        for (_, outcome) in outcomes {
             let error = outcome.unwrap_err();
             let device = Device::new(DeviceType::Cuda, index);
             let ErrorKind::InvalidDevice {

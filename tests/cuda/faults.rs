@@ -333,7 +333,8 @@ fn a_failed_copy_leaves_the_buffer_usable() {
     let fake = driver(1);
     let allocator = CudaAllocator::open().unwrap();
     let mut buffer = crate::support::filled(&allocator, &[1; 64], 0);
-    let copies: [(&str, fn(&mut DeviceMemoryBuffer) -> Result<()>); 4] = [
+    type Copy = fn(&mut DeviceMemoryBuffer) -> Result<()>;
+    let copies: [(&str, Copy); 4] = [
         ("cuMemcpyHtoDAsync_v2", |buffer| {
             buffer.copy_from_host(&[2; 64])
         }),

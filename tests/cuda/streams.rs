@@ -1,6 +1,6 @@
 //! Handles on streams, on the fake driver, a simulation.
 
-#![expect(unsafe_code, reason = "calls an unsafe trait and the driver")]
+#![expect(unsafe_code, reason = "calls the driver")]
 
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,8 @@ use fakecuda::{FakeCuda, Run, Schedule};
 
 use crate::support::{
     CUDA_0, CUDA_1, FreeFailures, address, assert_all_given_back, assert_no_memory, bytes, driver,
-    empty, enqueue_write, filled, handle, layout, make_none_current, restart, stream,
+    each_operation, empty, enqueue_write, filled, handle, layout, make_none_current, restart,
+    stream,
 };
 
 /// Does waiting work in an order that is bad for this stream: all others first, or
@@ -197,27 +198,11 @@ fn the_per_thread_stream_is_refused_or_safe_on_every_thread() {
     assert_no_memory(&fake);
 }
 
-/// What a handle says of an operation on a device.
-fn on_device(handle: &CudaAllocator, index: DeviceIndex, ptr: DevicePtr) -> Vec<ErrorKind> {
-    let mut host = [0_u8; 8];
-    // SAFETY: the copies are refused, and would be of memory that is there.
-    let copies = unsafe {
-        [
-            handle.copy_host_to_device(ptr, host.as_ptr(), 8, index),
-            handle.copy_device_to_host(host.as_mut_ptr(), ptr, 8, index),
-            handle.copy_device_to_device(ptr, index, ptr, 0, 8),
-            handle.fill(ptr, 1, 8, index),
-            handle.deallocate(ptr, layout(64), index),
-        ]
-    };
-    let others = [
-        handle.allocate(layout(8), index).map(drop),
-        handle.memory_info(index).map(drop),
-        handle.synchronize(index),
-        handle.trim(index).map(drop),
-    ];
-    let all = copies.into_iter().chain(others);
-    all.map(|outcome| outcome.unwrap_err().into_kind())
+/// What a handle says of each operation on a device.
+fn on_device(handle: &CudaAllocator, index: DeviceIndex, block: DevicePtr) -> Vec<ErrorKind> {
+    let outcomes = each_operation(handle, index, block).into_iter();
+    outcomes
+        .map(|(_, outcome)| outcome.unwrap_err().into_kind())
         .collect()
 }
 

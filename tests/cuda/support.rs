@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::backend::cuda::cudarc::driver::{CudaContext, CudaStream, result};
 use device_memory::{
-    Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType,
-    FreeFailure, set_free_failure_hook,
+    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DevicePtr,
+    DeviceType, FreeFailure, Operation, Result, set_free_failure_hook,
 };
 use fakecuda::{Exclusive, FakeCuda, Run};
 
@@ -117,6 +117,45 @@ pub(crate) fn enqueue_write(stream: &Arc<CudaStream>, address: u64, byte: u8, si
 /// A stream's handle, as the simulation knows it.
 pub(crate) fn handle(stream: &Arc<CudaStream>) -> u64 {
     stream.cu_stream() as u64
+}
+
+/// Every operation of an allocator on a device, on a block of 64 bytes of `cuda:0`,
+/// and what came of it. All are to be refused.
+#[expect(unsafe_code, reason = "calls an unsafe trait")]
+pub(crate) fn each_operation(
+    allocator: &CudaAllocator,
+    index: u16,
+    block: DevicePtr,
+) -> Vec<(Operation, Result<()>)> {
+    let mut host = [0_u8; 8];
+    let next = block.checked_add(8).unwrap();
+    // SAFETY: it is refused, or the block has the bytes.
+    let to_device = unsafe { allocator.copy_host_to_device(block, host.as_ptr(), 8, index) };
+    // SAFETY: as above.
+    let to_host = unsafe { allocator.copy_device_to_host(host.as_mut_ptr(), block, 8, index) };
+    // SAFETY: as above, and the ranges do not overlap.
+    let on_device = unsafe { allocator.copy_device_to_device(block, index, next, 0, 8) };
+    // SAFETY: as above.
+    let fill = unsafe { allocator.fill(block, 1, 8, index) };
+    // SAFETY: it is refused.
+    let free = unsafe { allocator.deallocate(block, layout(64), index) };
+    vec![
+        (Operation::CopyHostToDevice, to_device),
+        (Operation::CopyDeviceToHost, to_host),
+        (Operation::CopyDeviceToDevice, on_device),
+        (Operation::Fill, fill),
+        (Operation::Deallocate, free),
+        (
+            Operation::Allocate,
+            allocator.allocate(layout(8), index).map(drop),
+        ),
+        (
+            Operation::MemoryInfo,
+            allocator.memory_info(index).map(drop),
+        ),
+        (Operation::Synchronize, allocator.synchronize(index)),
+        (Operation::Trim, allocator.trim(index).map(drop)),
+    ]
 }
 
 /// A free that failed: where, at which address, and what was said of it.
