@@ -3,8 +3,8 @@
 //!
 //! `cargo run --example place_program --features pte,testing -- FILE [--method M] [--json]`
 //!
-//! Host memory is real. Memory of other devices is that of a fake device, and the
-//! output says so.
+//! Host memory is real. So is memory of CUDA devices where there is a driver that
+//! has them; else it is that of a fake device, and the output says so.
 
 #![expect(
     clippy::print_stdout,
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use device_memory::pte::{Method, PlannedTensor, Program, ValueKind};
 use device_memory::testing::FakeDevice;
 use device_memory::{
-    Device, DeviceAddress, DeviceAllocatorRegistry, DeviceIndex, DeviceTensor, DeviceType,
-    HostAllocator, PlannedMemory, TensorViewMut,
+    Device, DeviceAddress, DeviceAllocatorRegistry, DeviceTensor, DeviceType, HostAllocator,
+    PlannedMemory, TensorViewMut,
 };
 
 use counting::Counting;
@@ -52,14 +52,14 @@ fn run() -> Result<(), Failure> {
     }
     let methods = arguments.methods(&parsed)?;
     let live = Arc::new(AtomicUsize::new(0));
-    let registry = registry(&parsed, &live)?;
+    let rig = Rig::new(&parsed, &live)?;
 
     if !arguments.json {
         println!("{}  {} bytes", arguments.file.display(), bytes.len());
     }
     let mut objects = Vec::new();
     for method in methods {
-        let placed = Placed::new(method, &registry)?;
+        let placed = Placed::new(method, &rig)?;
         if arguments.json {
             objects.push(program::method_json(method));
         } else {
@@ -71,7 +71,7 @@ fn run() -> Result<(), Failure> {
     if arguments.json {
         let mut object = program::program_json(&arguments.file, bytes.len(), objects);
         object["live_bytes"] = live.into();
-        object["simulated_devices"] = simulated_devices(&parsed).into();
+        object["simulated_devices"] = rig.simulated_devices(&parsed).into();
         println!("{object:#}");
     } else {
         println!("\nlive bytes: {live}");
@@ -79,32 +79,82 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Host memory, and fake devices for every other device that the program names.
-fn registry(
-    program: &Program<'_>,
-    live: &Arc<AtomicUsize>,
-) -> Result<DeviceAllocatorRegistry, Failure> {
-    let registry = DeviceAllocatorRegistry::new();
-    let mut counts: BTreeMap<DeviceType, DeviceIndex> = BTreeMap::new();
-    for method in program.methods() {
-        let arenas = method.buffers().iter().map(|buffer| buffer.device);
-        let tensors = method.runtime_tensors().map(|tensor| tensor.device());
-        for device in arenas.chain(tensors).filter(|device| !device.is_cpu()) {
-            let highest = counts.entry(device.device_type()).or_default();
-            *highest = (*highest).max(device.index());
+/// Where memory comes from.
+struct Rig {
+    registry: DeviceAllocatorRegistry,
+    /// Whether devices other than the host are fake ones.
+    is_simulated: bool,
+}
+
+impl Rig {
+    /// Host memory, and for the devices of CUDA that the program names those of the
+    /// driver, or fake ones if it has not so many.
+    fn new(program: &Program<'_>, live: &Arc<AtomicUsize>) -> Result<Self, Failure> {
+        let registry = DeviceAllocatorRegistry::new();
+        registry.register(Arc::new(Counting::new(HostAllocator, Arc::clone(live))))?;
+        let needed = devices(program).map(|device| usize::from(device.index()) + 1);
+        let needed = needed.max().unwrap_or(0);
+        let is_simulated = !register_driver(&registry, needed, live)?;
+        if is_simulated && needed > 0 {
+            let fake = FakeDevice::new(DeviceType::Cuda, needed);
+            registry.register(Arc::new(Counting::new(fake, Arc::clone(live))))?;
         }
+        Ok(Self {
+            registry,
+            is_simulated,
+        })
     }
-    registry.register(Arc::new(Counting::new(HostAllocator, Arc::clone(live))))?;
-    for (device_type, highest) in counts {
-        let fake = FakeDevice::new(device_type, usize::from(highest) + 1);
-        registry.register(Arc::new(Counting::new(fake, Arc::clone(live))))?;
+
+    /// The devices of the program whose memory is a fake device's.
+    fn simulated_devices(&self, program: &Program<'_>) -> Vec<String> {
+        let devices: BTreeSet<Device> = devices(program).collect();
+        let simulated = devices.into_iter().filter(|_| self.is_simulated);
+        simulated.map(|device| device.to_string()).collect()
     }
-    Ok(registry)
+}
+
+/// The devices that the arenas and tensors of a program are on, but for the host.
+fn devices(program: &Program<'_>) -> impl Iterator<Item = Device> {
+    let of_methods = program.methods().iter().flat_map(|method| {
+        let arenas = method.buffers().iter().map(|buffer| buffer.device);
+        arenas.chain(method.runtime_tensors().map(|tensor| tensor.device()))
+    });
+    of_methods.filter(|device| !device.is_cpu())
+}
+
+/// Lets the CUDA driver serve its devices, if there is one that has `needed`.
+#[cfg(feature = "cuda")]
+fn register_driver(
+    registry: &DeviceAllocatorRegistry,
+    needed: usize,
+    live: &Arc<AtomicUsize>,
+) -> Result<bool, Failure> {
+    use device_memory::DeviceAllocator;
+    use device_memory::backend::cuda::CudaAllocator;
+
+    match CudaAllocator::open() {
+        Ok(cuda) if cuda.device_count() >= needed => {
+            registry.register(Arc::new(Counting::new(cuda, Arc::clone(live))))?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// There is no back end for CUDA.
+#[cfg(not(feature = "cuda"))]
+fn register_driver(
+    _: &DeviceAllocatorRegistry,
+    _: usize,
+    _: &Arc<AtomicUsize>,
+) -> Result<bool, Failure> {
+    Ok(false)
 }
 
 /// A method with its memory, after its inputs were written and read.
 struct Placed<'p, 'a> {
     method: &'p Method<'a>,
+    rig: &'p Rig,
     memory: PlannedMemory,
     addresses: Vec<DeviceAddress>,
     inputs: Inputs,
@@ -120,14 +170,15 @@ struct Inputs {
 }
 
 impl<'p, 'a> Placed<'p, 'a> {
-    fn new(method: &'p Method<'a>, registry: &DeviceAllocatorRegistry) -> Result<Self, Failure> {
+    fn new(method: &'p Method<'a>, rig: &'p Rig) -> Result<Self, Failure> {
         let plan = method.plan()?;
-        let mut memory = PlannedMemory::allocate(&plan, registry)
+        let mut memory = PlannedMemory::allocate(&plan, &rig.registry)
             .map_err(|error| format!("method {:?}: {error}", method.name()))?;
         let addresses = memory.view()?.place_all(plan.placements())?;
-        let inputs = check_inputs(method, &mut memory, registry)?;
+        let inputs = check_inputs(method, &mut memory, &rig.registry)?;
         Ok(Self {
             method,
+            rig,
             memory,
             addresses,
             inputs,
@@ -174,7 +225,7 @@ impl<'p, 'a> Placed<'p, 'a> {
                 buffer.size(),
                 used.unwrap_or(0),
                 inside().count(),
-                simulated(buffer.device()),
+                self.simulated(buffer.device()),
             );
             *peaks.entry(buffer.device()).or_default() += buffer.size();
         }
@@ -183,6 +234,15 @@ impl<'p, 'a> Placed<'p, 'a> {
             .map(|(device, bytes)| format!("{device} {bytes} B"))
             .collect();
         println!("  peak: {}", peaks.join(", "));
+    }
+
+    /// What to say of memory that is not there.
+    fn simulated(&self, device: Device) -> &'static str {
+        if self.rig.is_simulated && !device.is_cpu() {
+            "  simulated: no driver was used"
+        } else {
+            ""
+        }
     }
 
     fn print_tensors(&self) {
@@ -223,23 +283,6 @@ fn tensors_of<'m, 'a>(
     method
         .planned_tensors()
         .filter(move |tensor| usize::try_from(tensor.buffer_index()) == Ok(arena))
-}
-
-/// The devices of a program whose memory is a fake device's.
-fn simulated_devices(program: &Program<'_>) -> Vec<String> {
-    let arenas = program.methods().iter().flat_map(Method::buffers);
-    let devices: BTreeSet<Device> = arenas.map(|buffer| buffer.device).collect();
-    let simulated = devices.into_iter().filter(|device| !device.is_cpu());
-    simulated.map(|device| device.to_string()).collect()
-}
-
-/// What to say of memory that is not there.
-fn simulated(device: Device) -> &'static str {
-    if device.is_cpu() {
-        ""
-    } else {
-        "  simulated: no driver was used"
-    }
 }
 
 /// Writes a pattern into every input, wherever it is, and reads it back.
