@@ -137,7 +137,13 @@ fn a_driver_that_lacks_any_one_function_is_an_error_with_its_name_or_does_withou
     if is_child(name) {
         std::panic::set_hook(Box::new(|_| {}));
         let lacks = env::var(LACKS).unwrap();
-        FakeCuda::install_without(&[&lacks]).unwrap().set_devices(2);
+        let fake = match FakeCuda::install_without(&[&lacks]) {
+            Ok(fake) => fake,
+            // With a sanitizer, the library itself looks for its functions by name.
+            Err(error) if error.to_string().contains("undefined symbol") => return,
+            Err(error) => panic!("{error}"),
+        };
+        fake.set_devices(2);
         let mut missed = 0;
         for _ in 0..2 {
             for outcome in use_everything() {

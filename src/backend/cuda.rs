@@ -20,6 +20,7 @@
 //! Nothing here has run on a GPU yet; see `docs/gpu-results.md`.
 
 mod allocator;
+mod builder;
 mod device;
 mod devices;
 mod driver;
@@ -36,7 +37,8 @@ mod transfer;
 mod uploader;
 mod uses;
 
-pub use allocator::{CudaAllocator, CudaAllocatorBuilder};
+pub use allocator::CudaAllocator;
+pub use builder::CudaAllocatorBuilder;
 pub use cudarc;
 pub use interop::{
     AdoptError, BorrowedCudaSlice, BorrowedCudaSliceMut, GiveAwayError, PlainData, lend, lend_mut,

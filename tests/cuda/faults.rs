@@ -122,7 +122,16 @@ fn nth_fails(fake: &FakeCuda, subject: &Subject, nth: u64, code: i32) -> bool {
     match (&opened, &outcome) {
         (Err(error), _) | (_, Err(error)) => assert_says(error, &all_failed, &what),
         (Ok(_), Ok(())) => {
-            let silent = GIVE_BACK.contains(&failed.name.as_str());
+            // An allocation that finds no room may be tried once more.
+            let allocating = [
+                "cuMemAllocAsync",
+                "cuMemAllocFromPoolAsync",
+                "cuMemAlloc_v2",
+            ];
+            let called = failed.name.as_str();
+            let retried =
+                code == 2 && (allocating.contains(&called) || called == "cuStreamSynchronize");
+            let silent = retried || GIVE_BACK.contains(&failed.name.as_str());
             assert!(silent || !told.is_empty(), "{what}: nobody is told");
         }
     }

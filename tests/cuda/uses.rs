@@ -2,7 +2,9 @@
 //! simulation.
 
 use std::sync::Arc;
+use std::thread;
 
+use device_memory::DeviceAllocator;
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::backend::cuda::cudarc::driver::{CudaContext, CudaStream};
 use fakecuda::{FakeCuda, Run, Schedule};
@@ -165,6 +167,35 @@ fn recorded_null_streams_of_two_devices_are_told_apart() {
     assert_no_memory(&fake);
 }
 
+// The handle of this stream means another one on each thread.
+#[test]
+fn recorded_work_of_the_per_thread_stream_is_refused_or_waited_for_from_any_thread() {
+    let fake = driver(1);
+    for on_a_stream in [true, false] {
+        restart(&fake, 1, true);
+        fake.set_schedule(Schedule::Delayed);
+        let allocator = CudaAllocator::open().unwrap();
+        let per_thread = CudaContext::new(0).unwrap().per_thread_stream();
+        make_none_current();
+        let freeing = match on_a_stream {
+            true => allocator.on_stream(&stream(0)).unwrap(),
+            false => allocator.clone(),
+        };
+        let buffer = empty(&freeing, 64, 0);
+        freeing.synchronize(0).unwrap();
+        enqueue_write(&per_thread, address(&buffer), 1, 64);
+        if let Err(error) = freeing.record_use(buffer.ptr(), &per_thread) {
+            assert!(error.is_not_supported(), "{error:?}");
+            fake.run_schedule(Run::All);
+        }
+
+        thread::spawn(move || drop(buffer)).join().unwrap();
+        freeing.synchronize(0).unwrap();
+
+        assert_no_memory(&fake);
+    }
+}
+
 #[test]
 fn a_use_is_recorded_by_any_handle_of_the_allocator() {
     let fake = driver(1);
@@ -230,7 +261,7 @@ fn recording_from_many_threads_while_others_free_loses_nothing() {
     fake.set_schedule(Schedule::Random(3));
     let allocator = CudaAllocator::open().unwrap();
     let streams = [0; 4].map(stream);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for id in 0..4 {
             let (allocator, streams) = (&allocator, &streams);
             scope.spawn(move || {

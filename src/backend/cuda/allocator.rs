@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 
+use super::builder::CudaAllocatorBuilder;
 use super::device::CudaDevice;
 use super::devices::Devices;
 use super::driver;
@@ -48,42 +49,6 @@ pub(super) struct Shared {
     pub(super) uses: Uses,
     pub(super) overaligned: Overaligned,
     pub(super) devices: Devices,
-}
-
-/// How to open a [`CudaAllocator`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CudaAllocatorBuilder {
-    release_threshold: Option<u64>,
-}
-
-impl CudaAllocatorBuilder {
-    /// Gives each device a pool of its own that keeps up to `bytes` of unused
-    /// memory rather than giving them back to the driver.
-    ///
-    /// Without this, memory comes from the current pool of the device, which
-    /// other libraries share and whose settings are not touched.
-    #[must_use]
-    pub fn release_threshold(self, bytes: u64) -> Self {
-        Self {
-            release_threshold: Some(bytes),
-        }
-    }
-
-    /// Finds the driver.
-    ///
-    /// # Errors
-    ///
-    /// As [`CudaAllocator::open`].
-    pub fn open(self) -> Result<CudaAllocator> {
-        Ok(CudaAllocator {
-            shared: Arc::new(Shared {
-                devices: Devices::open(DeviceType::Cuda, self.release_threshold)?,
-                overaligned: Overaligned::default(),
-                uses: Uses::default(),
-            }),
-            order: Order::Device,
-        })
-    }
 }
 
 impl CudaAllocator {
