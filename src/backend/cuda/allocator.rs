@@ -109,7 +109,15 @@ impl CudaAllocator {
     ///
     /// - what [`open`](Self::open) returns, if the driver was never found.
     pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) -> Result<()> {
-        self.shared.uses.record(address(ptr), Lane::new(stream)?);
+        let lane = Lane::new(stream)?;
+        if lane.is_per_thread() {
+            return Err(ErrorKind::NotSupported {
+                device: lane.device(),
+                operation: Operation::Open,
+            }
+            .into());
+        }
+        self.shared.uses.record(address(ptr), lane);
         Ok(())
     }
 
@@ -250,7 +258,17 @@ unsafe impl DeviceAllocator for CudaAllocator {
         let Some(size) = Overaligned::size_to_allocate(layout) else {
             return Err(Self::out_of_memory(layout, index));
         };
-        let start = match self.allocate_block(device, size) {
+        let mut allocated = self.allocate_block(device, size);
+        if let Err(Status {
+            code: OUT_OF_MEMORY,
+            ..
+        }) = allocated
+            && device.has_pools()
+            && self.order.drain().is_ok()
+        {
+            allocated = self.allocate_block(device, size);
+        }
+        let start = match allocated {
             Ok(start) => start,
             Err(status) if status.code == OUT_OF_MEMORY => {
                 return Err(Self::out_of_memory(layout, index));

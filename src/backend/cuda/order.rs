@@ -77,6 +77,12 @@ impl Order {
         }
     }
 
+    /// Waits for all work of the device, so that what it is still to free is free.
+    #[cold]
+    pub(super) fn drain(&self) -> Outcome<()> {
+        wait_for_context()
+    }
+
     /// Waits for all work that is in this order.
     pub(super) fn synchronize(&self) -> Outcome<()> {
         match self {
