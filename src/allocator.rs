@@ -20,7 +20,7 @@ use crate::layout::DeviceLayout;
 
 pub(crate) use guard::{device_type_of, guarded};
 pub use handle::AllocatorHandle;
-pub(crate) use staging::{copy_through_host, host_bytes};
+pub(crate) use staging::{End, copy as copy_through_host, host_bytes};
 
 /// The memory of one device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,18 +173,18 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
         src_index: DeviceIndex,
         size: usize,
     ) -> Result<()> {
-        let dst = staging::End {
+        let dst = End {
             allocator: self,
             ptr: dst,
             index: dst_index,
         };
-        let src = staging::End {
+        let src = End {
             allocator: self,
             ptr: src,
             index: src_index,
         };
         // SAFETY: the caller's promises are the same for both ends.
-        unsafe { staging::copy(dst, src, size) }
+        unsafe { copy_through_host(dst, src, size) }
     }
 
     /// Sets `size` bytes from `dst` to `byte`.
@@ -200,7 +200,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
     /// `dst` to `dst + size` lies in one live block of this allocator on `index`
     /// that nothing else accesses during the call.
     unsafe fn fill(&self, dst: DevicePtr, byte: u8, size: usize, index: DeviceIndex) -> Result<()> {
-        let dst = staging::End {
+        let dst = End {
             allocator: self,
             ptr: dst,
             index,

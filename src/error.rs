@@ -157,6 +157,7 @@ impl Error {
             | ErrorKind::ParseDevice(_)
             | ErrorKind::Layout(_)
             | ErrorKind::DeviceMismatch { .. }
+            | ErrorKind::ContextMismatch { .. }
             | ErrorKind::OutOfBounds { .. }
             | ErrorKind::LengthMismatch { .. }
             | ErrorKind::CountMismatch { .. }

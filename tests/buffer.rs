@@ -6,6 +6,10 @@
     reason = "allocators that break their promises, and round trips through raw parts"
 )]
 
+#[macro_use]
+#[path = "support/forward.rs"]
+mod forward;
+
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
@@ -678,26 +682,7 @@ mod drops {
                 // SAFETY: the caller's promises are the same.
                 unsafe { self.0.deallocate(ptr, layout, index) }
             }
-            unsafe fn copy_host_to_device(
-                &self,
-                dst: DevicePtr,
-                src: *const u8,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_host_to_device(dst, src, size, index) }
-            }
-            unsafe fn copy_device_to_host(
-                &self,
-                dst: *mut u8,
-                src: DevicePtr,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_device_to_host(dst, src, size, index) }
-            }
+            forward_copies!(0);
         }
         let fake = FakeDevice::new(CUDA, 1);
         let gone = Arc::new(AtomicBool::new(false));
@@ -1643,26 +1628,7 @@ mod hostile_allocators {
             // SAFETY: the block is the one that the fake gave.
             unsafe { self.fake.deallocate(self.straight(ptr), layout, index) }
         }
-        unsafe fn copy_host_to_device(
-            &self,
-            dst: DevicePtr,
-            src: *const u8,
-            size: usize,
-            index: DeviceIndex,
-        ) -> Result<()> {
-            // SAFETY: the caller's promises are the same.
-            unsafe { self.fake.copy_host_to_device(dst, src, size, index) }
-        }
-        unsafe fn copy_device_to_host(
-            &self,
-            dst: *mut u8,
-            src: DevicePtr,
-            size: usize,
-            index: DeviceIndex,
-        ) -> Result<()> {
-            // SAFETY: the caller's promises are the same.
-            unsafe { self.fake.copy_device_to_host(dst, src, size, index) }
-        }
+        forward_copies!(fake);
         fn is_host_accessible(&self) -> bool {
             assert_ne!(self.way, Way::PanicsInHostAccess, "no answer");
             false

@@ -3,6 +3,10 @@
 #![cfg(feature = "testing")]
 #![expect(unsafe_code, reason = "an allocator that tells when it is dropped")]
 
+#[macro_use]
+#[path = "support/forward.rs"]
+mod forward;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -55,26 +59,7 @@ unsafe impl DeviceAllocator for Counted {
         // SAFETY: the caller's promises are the same.
         unsafe { self.fake.deallocate(ptr, layout, index) }
     }
-    unsafe fn copy_host_to_device(
-        &self,
-        dst: DevicePtr,
-        src: *const u8,
-        size: usize,
-        index: DeviceIndex,
-    ) -> Result<()> {
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.fake.copy_host_to_device(dst, src, size, index) }
-    }
-    unsafe fn copy_device_to_host(
-        &self,
-        dst: *mut u8,
-        src: DevicePtr,
-        size: usize,
-        index: DeviceIndex,
-    ) -> Result<()> {
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.fake.copy_device_to_host(dst, src, size, index) }
-    }
+    forward_copies!(fake);
 }
 
 /// An allocator of `device_type`, its fake, and how often it was dropped.
@@ -534,26 +519,7 @@ mod lifetimes {
                 // SAFETY: the caller's promises are the same.
                 unsafe { self.0.deallocate(ptr, layout, index) }
             }
-            unsafe fn copy_host_to_device(
-                &self,
-                dst: DevicePtr,
-                src: *const u8,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_host_to_device(dst, src, size, index) }
-            }
-            unsafe fn copy_device_to_host(
-                &self,
-                dst: *mut u8,
-                src: DevicePtr,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_device_to_host(dst, src, size, index) }
-            }
+            forward_copies!(0);
         }
         let buffer =
             DeviceMemoryBuffer::create_with(Arc::new(Bomb(HostAllocator)), layout(8), 0).unwrap();
@@ -741,26 +707,7 @@ mod races {
                 // SAFETY: the caller's promises are the same.
                 unsafe { self.0.deallocate(ptr, layout, index) }
             }
-            unsafe fn copy_host_to_device(
-                &self,
-                dst: DevicePtr,
-                src: *const u8,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_host_to_device(dst, src, size, index) }
-            }
-            unsafe fn copy_device_to_host(
-                &self,
-                dst: *mut u8,
-                src: DevicePtr,
-                size: usize,
-                index: DeviceIndex,
-            ) -> Result<()> {
-                // SAFETY: the caller's promises are the same.
-                unsafe { self.0.copy_device_to_host(dst, src, size, index) }
-            }
+            forward_copies!(0);
         }
         let fake = FakeDevice::new(CUDA, 1);
         REGISTRY

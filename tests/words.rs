@@ -741,6 +741,11 @@ mod errors {
                 0x12,
             ),
             (
+                ErrorKind::ContextMismatch { device },
+                "context mismatch: the stream is not of the primary context of cuda:1",
+                0x12,
+            ),
+            (
                 ErrorKind::OutOfBounds {
                     device,
                     offset: 60,

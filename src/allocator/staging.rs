@@ -12,10 +12,10 @@ use crate::layout::DeviceLayout;
 const CHUNK: usize = 1 << 20;
 
 /// One side of a copy.
-pub(super) struct End<'a, A: ?Sized> {
-    pub(super) allocator: &'a A,
-    pub(super) ptr: DevicePtr,
-    pub(super) index: DeviceIndex,
+pub(crate) struct End<'a, A: ?Sized> {
+    pub(crate) allocator: &'a A,
+    pub(crate) ptr: DevicePtr,
+    pub(crate) index: DeviceIndex,
 }
 
 /// Copies `size` bytes from `src` to `dst`, a piece at a time.
@@ -25,7 +25,7 @@ pub(super) struct End<'a, A: ?Sized> {
 /// Both ranges lie in live blocks of their allocator on their index, nothing
 /// else accesses `dst` and nothing writes `src` during the call.
 #[expect(unsafe_code, reason = "raw copies are unsafe by contract")]
-pub(super) unsafe fn copy<A, B>(dst: End<'_, A>, src: End<'_, B>, size: usize) -> Result<()>
+pub(crate) unsafe fn copy<A, B>(dst: End<'_, A>, src: End<'_, B>, size: usize) -> Result<()>
 where
     A: DeviceAllocator + ?Sized,
     B: DeviceAllocator + ?Sized,
@@ -77,31 +77,6 @@ where
         }
     }
     Ok(())
-}
-
-/// [`copy`] between two allocators.
-///
-/// # Safety
-///
-/// As for [`copy`].
-#[expect(unsafe_code, reason = "raw copies are unsafe by contract")]
-pub(crate) unsafe fn copy_through_host(
-    (dst_allocator, dst, dst_index): (&dyn DeviceAllocator, DevicePtr, DeviceIndex),
-    (src_allocator, src, src_index): (&dyn DeviceAllocator, DevicePtr, DeviceIndex),
-    size: usize,
-) -> Result<()> {
-    let dst = End {
-        allocator: dst_allocator,
-        ptr: dst,
-        index: dst_index,
-    };
-    let src = End {
-        allocator: src_allocator,
-        ptr: src,
-        index: src_index,
-    };
-    // SAFETY: the caller's promises are the same.
-    unsafe { copy(dst, src, size) }
 }
 
 /// A piece of host memory for copies of `size` bytes, filled with `byte`.

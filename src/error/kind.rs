@@ -155,6 +155,12 @@ pub enum ErrorKind {
         /// The device given.
         found: Device,
     },
+    /// A stream is not of the context that memory of its device is allocated in.
+    #[error("context mismatch: the stream is not of the primary context of {device}")]
+    ContextMismatch {
+        /// The device of the stream.
+        device: Device,
+    },
     /// A range passes the end of a view or buffer.
     #[error("out of bounds on {device}: {size} bytes at offset {offset} of {len}")]
     OutOfBounds {

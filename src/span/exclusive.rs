@@ -170,20 +170,12 @@ impl<'a> DeviceSpanMut<'a> {
     ///
     /// - [`OutOfBounds`](crate::ErrorKind::OutOfBounds): `offset` lies beyond the end.
     pub fn into_split_at(self, offset: usize) -> Result<(DeviceSpanMut<'a>, DeviceSpanMut<'a>)> {
-        let front = self.region.subregion(0, offset)?;
-        let back = self
-            .region
-            .subregion(offset, self.len().saturating_sub(offset))?;
-        Ok((
-            DeviceSpanMut {
-                region: front,
-                exclusive: PhantomData,
-            },
-            DeviceSpanMut {
-                region: back,
-                exclusive: PhantomData,
-            },
-        ))
+        let halves = self.region.split_at(offset)?;
+        let [front, back] = <[_; 2]>::from(halves).map(|region| DeviceSpanMut {
+            region,
+            exclusive: PhantomData,
+        });
+        Ok((front, back))
     }
 
     /// Copies from the host to the whole view. Returns when `src` may be reused.
@@ -233,9 +225,8 @@ impl<'a> DeviceSpanMut<'a> {
                     allocator.copy_device_to_device(dst.ptr, dst_index, src.ptr, src_index, dst.len)
                 }
             } else {
-                let from = (src.allocator, src.ptr, src_index);
                 // SAFETY: as above, each of its own allocator.
-                unsafe { copy_through_host((allocator, dst.ptr, dst_index), from, dst.len) }
+                unsafe { copy_through_host(dst.end(), src.end(), dst.len) }
             }
         })
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, guarded};
+use crate::allocator::{DeviceAllocator, End, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::process::ProcessGeneration;
@@ -37,6 +37,22 @@ impl<'a> Region<'a> {
                 ..self
             }),
             _ => Err(self.out_of_bounds(offset, size)),
+        }
+    }
+
+    /// What is before and from `offset` on.
+    pub(super) fn split_at(self, offset: usize) -> Result<(Self, Self)> {
+        let front = self.subregion(0, offset)?;
+        let back = self.subregion(offset, self.len.saturating_sub(offset))?;
+        Ok((front, back))
+    }
+
+    /// One side of a copy.
+    pub(super) fn end(self) -> End<'a, dyn DeviceAllocator + 'a> {
+        End {
+            allocator: self.allocator,
+            ptr: self.ptr,
+            index: self.device.index(),
         }
     }
 

@@ -175,9 +175,8 @@ impl<'a> DeviceSpan<'a> {
     ///
     /// - [`OutOfBounds`](crate::ErrorKind::OutOfBounds): `offset` lies beyond the end.
     pub fn split_at(&self, offset: usize) -> Result<(DeviceSpan<'a>, DeviceSpan<'a>)> {
-        let front = self.subspan(0, offset)?;
-        let back = self.subspan(offset, self.len().saturating_sub(offset))?;
-        Ok((front, back))
+        let (front, back) = self.region.split_at(offset)?;
+        Ok((DeviceSpan { region: front }, DeviceSpan { region: back }))
     }
 
     /// Copies the whole view to the host. Returns when `dst` may be read.

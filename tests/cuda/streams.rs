@@ -268,7 +268,10 @@ fn a_stream_of_a_context_that_is_not_primary_is_refused() {
 
     let error = allocator.on_stream(&stream).unwrap_err();
 
-    assert!(error.is_device_mismatch(), "{error:?}");
+    assert!(
+        matches!(error.kind(), ErrorKind::ContextMismatch { device: CUDA_0 }),
+        "{error:?}"
+    );
     assert_eq!(crate::support::contexts(&fake), before);
     drop((stream, context));
     make_none_current();

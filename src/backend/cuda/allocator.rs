@@ -82,18 +82,15 @@ impl CudaAllocator {
     ///
     /// # Errors
     ///
-    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the stream is not of the
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
     ///   primary context of its device, which is what memory is allocated in.
+    /// - [`NotSupported`](ErrorKind::NotSupported): it is the per-thread stream,
+    ///   which is another one on another thread.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the driver is a parent
+    ///   process's.
     /// - as for the first use of the device.
     pub fn on_stream(&self, stream: &Arc<CudaStream>) -> Result<Self> {
-        let lane = Lane::new(stream)?;
-        if lane.is_per_thread() {
-            return Err(ErrorKind::NotSupported {
-                device: lane.device(),
-                operation: Operation::Open,
-            }
-            .into());
-        }
+        let lane = Lane::of_any_thread(stream)?;
         self.check_context(&lane, Operation::Open)?;
         Ok(Self {
             shared: Arc::clone(&self.shared),
@@ -107,16 +104,13 @@ impl CudaAllocator {
     ///
     /// # Errors
     ///
+    /// - [`NotSupported`](ErrorKind::NotSupported): it is the per-thread stream,
+    ///   which is another one on another thread.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the driver is a parent
+    ///   process's.
     /// - what [`open`](Self::open) returns, if the driver was never found.
     pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) -> Result<()> {
-        let lane = Lane::new(stream)?;
-        if lane.is_per_thread() {
-            return Err(ErrorKind::NotSupported {
-                device: lane.device(),
-                operation: Operation::Open,
-            }
-            .into());
-        }
+        let lane = Lane::of_any_thread(stream)?;
         self.shared.uses.record(address(ptr), lane);
         Ok(())
     }

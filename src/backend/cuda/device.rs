@@ -226,6 +226,14 @@ impl Drop for Entered {
     }
 }
 
+/// Waits for all work of the context that is current.
+#[inline]
+#[expect(unsafe_code, reason = "calls the driver")]
+pub(super) fn wait_for_context() -> Outcome<()> {
+    // SAFETY: the driver is initialized; the call takes no handle.
+    unsafe { driver::context_synchronize() }
+}
+
 /// Whether a device could not be opened because there is none of its index.
 pub(super) fn is_missing(status: Status) -> bool {
     status.code == INVALID_DEVICE

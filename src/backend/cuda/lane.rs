@@ -13,7 +13,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUstream, CUstreamCaptureMode};
 
 use super::allocator::{self, CudaAllocator};
-use super::device::{self, Entered};
+use super::device::{self, Entered, wait_for_context};
 use super::driver;
 use super::event::Event;
 use super::order::Order;
@@ -70,6 +70,21 @@ impl Lane {
         Ok(lane)
     }
 
+    /// As [`new`](Self::new), for work that may be waited for on any thread. The
+    /// handle of the per-thread stream means another one on each.
+    pub(super) fn of_any_thread(stream: &Arc<CudaStream>) -> Result<Self> {
+        const PER_THREAD: usize = 2;
+        let lane = Self::new(stream)?;
+        if lane.handle().addr() == PER_THREAD {
+            return Err(ErrorKind::NotSupported {
+                device: lane.device,
+                operation: Operation::Open,
+            }
+            .into());
+        }
+        Ok(lane)
+    }
+
     /// The device that the stream is of.
     pub(super) fn device(&self) -> Device {
         self.device
@@ -88,11 +103,6 @@ impl Lane {
     /// Whether both are the same stream.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.handle() == other.handle() && self.device == other.device
-    }
-
-    /// Whether the handle means the stream of whichever thread uses it.
-    pub(super) fn is_per_thread(&self) -> bool {
-        self.handle().addr() == 2
     }
 
     /// Whether the calling process is the one that the driver was found in.
@@ -254,13 +264,6 @@ impl Lane {
     }
 }
 
-/// Waits for all work of the context that is current.
-#[expect(unsafe_code, reason = "calls the driver")]
-fn wait_for_context() -> Outcome<()> {
-    // SAFETY: the caller entered the context.
-    unsafe { driver::context_synchronize() }
-}
-
 /// Waits for an event where the thread may wait although a stream is capturing.
 #[expect(unsafe_code, reason = "calls the driver")]
 fn wait_relaxed(fence: &Event) -> Outcome<()> {
@@ -323,11 +326,7 @@ impl CudaAllocator {
         if ready.context() == lane.stream().context().cu_ctx() {
             Ok(())
         } else {
-            Err(ErrorKind::DeviceMismatch {
-                expected: device,
-                found: device,
-            }
-            .into())
+            Err(ErrorKind::ContextMismatch { device }.into())
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ptr;
 
 use cudarc::driver::sys::CUstream;
 
-use super::device::CudaDevice;
+use super::device::{CudaDevice, wait_for_context};
 use super::driver;
 use super::lane::{Lane, settle};
 use super::status::Outcome;
@@ -108,12 +108,4 @@ fn wait_for(stream: CUstream) -> Outcome<()> {
     // SAFETY: the stream is alive: it is the context's null stream, the device's
     // own, or kept by a lane.
     unsafe { driver::stream_synchronize(stream) }
-}
-
-/// Waits for all work of the context that is current.
-#[inline]
-#[expect(unsafe_code, reason = "calls the driver")]
-fn wait_for_context() -> Outcome<()> {
-    // SAFETY: the caller entered the context.
-    unsafe { driver::context_synchronize() }
 }

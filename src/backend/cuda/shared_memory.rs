@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::allocator::address;
+use super::device::wait_for_context;
 use super::devices::Devices;
 use super::driver;
 use super::overaligned::Overaligned;
@@ -173,13 +174,6 @@ impl Shared {
             failed(status)
         })
     }
-}
-
-/// Waits for all work of the context that is current.
-#[expect(unsafe_code, reason = "calls the driver")]
-fn wait_for_context() -> Outcome<()> {
-    // SAFETY: the caller entered the context.
-    unsafe { driver::context_synchronize() }
 }
 
 /// The parts of the trait that are plain memory copies by the host.

@@ -138,7 +138,9 @@ impl StagedUploader {
     ///   `dst` is full. The numbers are those of `dst` and of the bytes read.
     /// - [`Backend`](ErrorKind::Backend): the reader failed; its error is the source.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): `dst` is not on the device
-    ///   of the stream, or not of its context.
+    ///   of the stream.
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
+    ///   primary context of its device.
     /// - [`NotSupported`](ErrorKind::NotSupported): the allocator of `dst` is none
     ///   of CUDA's and does not wrap one.
     /// - [`Capturing`](ErrorKind::Capturing): the stream is recording a graph.

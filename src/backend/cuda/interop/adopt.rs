@@ -14,6 +14,7 @@ use super::shell;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo};
 use crate::backend::cuda::allocator::{CudaAllocator, address, pointer};
+use crate::backend::cuda::device::wait_for_context;
 use crate::backend::cuda::driver;
 use crate::backend::cuda::lane::Lane;
 use crate::backend::cuda::status::Outcome;
@@ -65,8 +66,10 @@ impl CudaAllocator {
     ///
     /// An [`AdoptError`], with the slice and the reason:
     ///
-    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): the slice is not of the
-    ///   primary context of its device, or this handle is of another device.
+    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): this handle is of another
+    ///   device.
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the slice is not of the
+    ///   primary context of its device.
     /// - [`Layout`](ErrorKind::Layout): it is longer than a buffer can be.
     /// - [`Capturing`](ErrorKind::Capturing): its stream is recording a graph.
     /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the driver is a parent
@@ -201,8 +204,7 @@ impl<T> Adopted<T> {
     /// context is current.
     #[expect(unsafe_code, reason = "calls the driver")]
     fn free(&self, start: u64) -> Outcome<()> {
-        // SAFETY: the context is current.
-        unsafe { driver::context_synchronize() }?;
+        wait_for_context()?;
         if self.lane.stream().context().has_async_alloc() {
             // SAFETY: the slice owned the block, and cudarc allocates in stream
             // order where it can; the context has done all work.

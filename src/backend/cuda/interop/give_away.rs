@@ -52,7 +52,9 @@ impl CudaAllocator {
     ///   a block that a [`CudaAllocator`] allocated in stream order, with an
     ///   alignment of at most 256 bytes. cudarc would free it in the wrong way.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): it is not on the device of
-    ///   the stream, or not of its context.
+    ///   the stream.
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
+    ///   primary context of its device.
     /// - [`LengthMismatch`](ErrorKind::LengthMismatch): its length is no multiple
     ///   of the size of `T`, or that is 0.
     /// - [`Backend`](ErrorKind::Backend): cudarc could not make an event.
@@ -126,7 +128,9 @@ impl CudaAllocator {
     /// - [`NotSupported`](ErrorKind::NotSupported): the memory is not of this
     ///   allocator, its clones or its handles on streams.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): it is not on the device of
-    ///   the stream, or not of its context.
+    ///   the stream.
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
+    ///   primary context of its device.
     /// - [`Capturing`](ErrorKind::Capturing): the stream is recording a graph.
     /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory is a parent
     ///   process's.

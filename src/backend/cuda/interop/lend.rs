@@ -33,7 +33,9 @@ use crate::span::{DeviceSpan, DeviceSpanMut};
 /// - [`Backend`](crate::ErrorKind::Backend): the address is not aligned for `T`, or
 ///   cudarc could not make an event.
 /// - [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch): the view is not on the
-///   device of the stream, or not of its context.
+///   device of the stream.
+/// - [`ContextMismatch`](crate::ErrorKind::ContextMismatch): the stream is not of
+///   the primary context of its device.
 /// - [`NotSupported`](crate::ErrorKind::NotSupported): its allocator is none of
 ///   CUDA's and does not wrap one.
 /// - [`Capturing`](crate::ErrorKind::Capturing): the stream is recording a graph.

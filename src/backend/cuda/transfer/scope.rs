@@ -182,7 +182,9 @@ impl<'env> TransferScope<'env> {
     ///
     /// - [`LengthMismatch`](ErrorKind::LengthMismatch): they are not of one length.
     /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): `dst` is not on the device
-    ///   of the stream, or not of its context.
+    ///   of the stream.
+    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
+    ///   primary context of its device.
     /// - [`NotSupported`](ErrorKind::NotSupported): the allocator of `dst` is none
     ///   of CUDA's and does not wrap one.
     /// - [`Capturing`](ErrorKind::Capturing): the stream is recording a graph.

@@ -70,6 +70,9 @@ fn stream_of(call: &mut Call, order: Order) -> Done<u64> {
     stream::resolve(call, handle)
 }
 
+/// One side of a copy: an address, and which addresses are due there.
+type Side = (u64, fn(&mut Call, u64, usize) -> Done<Spot>);
+
 /// Copies from the host to a device.
 pub(super) fn host_to_device(
     call: &mut Call,
@@ -79,13 +82,7 @@ pub(super) fn host_to_device(
     order: Order,
 ) -> Done {
     note(call, dst, len, order);
-    let stream = stream_of(call, order)?;
-    if len == 0 {
-        return Ok(());
-    }
-    let dst = device_spot(call, dst, len)?;
-    let src = host_spot(call, src, len)?;
-    copy(call, stream, dst, src, len, order)
+    between(call, (dst, device_spot), (src, host_spot), len, order)
 }
 
 /// Copies from a device to the host.
@@ -97,13 +94,7 @@ pub(super) fn device_to_host(
     order: Order,
 ) -> Done {
     note(call, src, len, order);
-    let stream = stream_of(call, order)?;
-    if len == 0 {
-        return Ok(());
-    }
-    let src = device_spot(call, src, len)?;
-    let dst = host_spot(call, dst, len)?;
-    copy(call, stream, dst, src, len, order)
+    between(call, (dst, host_spot), (src, device_spot), len, order)
 }
 
 /// Copies from a device to a device.
@@ -115,13 +106,13 @@ pub(super) fn device_to_device(
     order: Order,
 ) -> Done {
     note(call, dst, len, order);
-    let stream = stream_of(call, order)?;
-    if len == 0 {
-        return Ok(());
-    }
-    let dst = device_spot(call, dst, len)?;
-    let src = device_spot(call, src, len)?;
-    copy(call, stream, dst, src, len, order)
+    between(call, (dst, device_spot), (src, device_spot), len, order)
+}
+
+/// Copies between any two addresses.
+pub(super) fn anywhere(call: &mut Call, dst: u64, src: u64, len: usize, order: Order) -> Done {
+    note(call, dst, len, order);
+    between(call, (dst, any_spot), (src, any_spot), len, order)
 }
 
 /// Copies between contexts.
@@ -143,18 +134,6 @@ pub(super) fn between_contexts(
         }
     }
     device_to_device(call, dst, src, len, order)
-}
-
-/// Copies between any two addresses.
-pub(super) fn anywhere(call: &mut Call, dst: u64, src: u64, len: usize, order: Order) -> Done {
-    note(call, dst, len, order);
-    let stream = stream_of(call, order)?;
-    if len == 0 {
-        return Ok(());
-    }
-    let dst = any_spot(call, dst, len)?;
-    let src = any_spot(call, src, len)?;
-    copy(call, stream, dst, src, len, order)
 }
 
 /// Fills device memory.
@@ -179,6 +158,17 @@ fn note(call: &mut Call, ptr: u64, len: usize, order: Order) {
         Order::Stream(handle) => handle,
     };
     call.note(ptr, len, handle);
+}
+
+/// Copies between two sides.
+fn between(call: &mut Call, dst: Side, src: Side, len: usize, order: Order) -> Done {
+    let stream = stream_of(call, order)?;
+    if len == 0 {
+        return Ok(());
+    }
+    let dst = dst.1(call, dst.0, len)?;
+    let src = src.1(call, src.0, len)?;
+    copy(call, stream, dst, src, len, order)
 }
 
 fn copy(call: &mut Call, stream: u64, dst: Spot, src: Spot, len: usize, order: Order) -> Done {
