@@ -11,6 +11,7 @@ mod create;
 mod free;
 mod raw;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ptr::NonNull;
 
@@ -114,32 +115,36 @@ const _: () = assert!(size_of::<Result<DeviceMemoryBuffer>>() <= 40);
 impl DeviceMemoryBuffer {
     /// The one place that allocates.
     #[inline(always)]
-    fn allocate(allocator: &AllocatorHandle, layout: DeviceLayout, device: Device) -> Result<Self> {
+    fn allocate<H>(allocator: H, layout: DeviceLayout, device: Device) -> Result<Self>
+    where
+        H: Borrow<AllocatorHandle> + Into<AllocatorHandle>,
+    {
+        let source = &**allocator.borrow();
         let ptr = if layout.is_empty() {
-            dangling(&**allocator, layout, device)?
+            dangling(source, layout, device)?
         } else {
             guarded(device, Operation::Allocate, || {
-                (**allocator).allocate(layout, device.index())
+                source.allocate(layout, device.index())
             })?
         };
         let fits = ptr.addr().checked_add(layout.size()).is_some();
         let aligned = ptr.addr().trailing_zeros() >= u32::from(layout.align_log2());
         if fits && aligned {
-            Ok(Self::own(allocator, ptr, layout, device))
+            Ok(Self::own(allocator.into(), ptr, layout, device))
         } else {
-            Err(Self::refuse(allocator, ptr, layout, device))
+            Err(Self::refuse(allocator.into(), ptr, layout, device))
         }
     }
 
     /// The owner of what `allocator` has just returned for `layout` on `device`.
     #[inline]
     fn own(
-        allocator: &AllocatorHandle,
+        allocator: AllocatorHandle,
         ptr: DevicePtr,
         layout: DeviceLayout,
         device: Device,
     ) -> Self {
-        let (allocator, counted) = allocator.clone().into_parts();
+        let (allocator, counted) = allocator.into_parts();
         Self {
             allocator,
             ptr,
@@ -154,7 +159,7 @@ impl DeviceMemoryBuffer {
     /// Gives back what an allocator should not have returned.
     #[cold]
     fn refuse(
-        allocator: &AllocatorHandle,
+        allocator: AllocatorHandle,
         ptr: DevicePtr,
         layout: DeviceLayout,
         device: Device,

@@ -87,22 +87,6 @@ impl AllocatorHandle {
         }
     }
 
-    /// Gives the count of a counted handle back, and drops the allocator if it was
-    /// the last. An allocator that panics then has no one to tell.
-    ///
-    /// Kept out of line: it would make every `drop` larger.
-    #[inline(never)]
-    #[expect(unsafe_code, reason = "see SAFETY")]
-    fn give_count_back(&mut self) {
-        let ptr = self.ptr.as_ptr();
-        let _ = caught(|| {
-            // SAFETY: the handle is counted, so `ptr` came from `Arc::into_raw`;
-            // this is called from `drop` only, and gives back the one count that
-            // the handle owns (invariant 0).
-            unsafe { Arc::decrement_strong_count(ptr) }
-        });
-    }
-
     /// Whether both are handles of one allocator, as far as can be told.
     ///
     /// Allocators without fields may share an address, and the first field of one
@@ -145,15 +129,36 @@ impl Clone for AllocatorHandle {
 
 impl Drop for AllocatorHandle {
     #[inline]
+    #[expect(unsafe_code, reason = "see SAFETY")]
     fn drop(&mut self) {
         if self.counted {
-            self.give_count_back();
+            // SAFETY: the handle is counted, so `ptr` came from `Arc::into_raw`,
+            // and the one count that it owns is given back here (invariant 0).
+            unsafe { give_count_back(self.ptr) };
         }
     }
 }
 
+/// Gives one count of an allocator back, and drops it if it was the last. An
+/// allocator that panics then has no one to tell.
+///
+/// Kept out of line: it would make every `drop` larger.
+///
+/// # Safety
+///
+/// `ptr` came from `Arc::into_raw`, and the caller owns the count.
+#[inline(never)]
+#[expect(unsafe_code, reason = "the count is the caller's to give")]
+unsafe fn give_count_back(ptr: NonNull<dyn DeviceAllocator>) {
+    let _ = caught(|| {
+        // SAFETY: the caller's promises are those of the function.
+        unsafe { Arc::decrement_strong_count(ptr.as_ptr()) }
+    });
+}
+
 /// Another handle of the same allocator.
 impl From<&AllocatorHandle> for AllocatorHandle {
+    #[inline]
     fn from(handle: &AllocatorHandle) -> Self {
         handle.clone()
     }

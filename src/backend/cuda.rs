@@ -32,6 +32,7 @@ mod overaligned;
 mod pool;
 mod probe;
 mod shared_memory;
+mod slow;
 mod status;
 mod transfer;
 mod uploader;

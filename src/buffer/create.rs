@@ -115,7 +115,7 @@ impl DeviceMemoryBuffer {
     ) -> Result<Self> {
         let allocator = allocator.into();
         let device = Device::new(device_type_of(&*allocator)?, index);
-        Self::allocate(&allocator, layout, device)
+        Self::allocate(allocator, layout, device)
     }
 
     /// Allocates `size` bytes and sets them to 0.
@@ -185,7 +185,7 @@ impl DeviceMemoryBuffer {
         // (invariant 0); what is made of them here is not dropped.
         let handle =
             ManuallyDrop::new(unsafe { AllocatorHandle::from_parts(self.allocator, self.counted) });
-        let mut clone = Self::allocate(&handle, self.layout(), self.device)?;
+        let mut clone = Self::allocate(&*handle, self.layout(), self.device)?;
         clone.copy_from(self.as_span())?;
         Ok(clone)
     }

@@ -102,7 +102,7 @@ impl DeviceMemoryBuffer {
     ) -> Result<Self> {
         let allocator = allocator.into();
         let device = Device::new(device_type_of(&*allocator)?, index);
-        Ok(Self::own(&allocator, ptr, layout, device))
+        Ok(Self::own(allocator, ptr, layout, device))
     }
 
     /// Gives up the memory, which someone else frees or has freed, and nothing

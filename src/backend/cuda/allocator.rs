@@ -9,18 +9,18 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 
 use super::builder::CudaAllocatorBuilder;
-use super::device::CudaDevice;
+use super::device::{CudaDevice, Entered};
 use super::devices::Devices;
 use super::driver;
 use super::lane::Lane;
 use super::order::Order;
 use super::overaligned::Overaligned;
-use super::status::{OUT_OF_MEMORY, Outcome, Status};
-use super::uses::{self, Uses};
+use super::status::{Outcome, Status};
+use super::uses::Uses;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo};
 use crate::device::{Device, DeviceIndex, DeviceType};
-use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
+use crate::error::{ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
 
 /// The allocator of the devices of type `Cuda`.
@@ -115,17 +115,29 @@ impl CudaAllocator {
         Ok(())
     }
 
-    /// The device `index`, entered by the caller.
-    #[inline]
-    fn device(&self, index: DeviceIndex, operation: Operation) -> Result<&CudaDevice> {
-        let device = self
-            .shared
-            .devices
-            .get(DeviceType::Cuda, index, operation)?;
+    /// The device `index`, with its context current until the second part is
+    /// dropped, unless the stream is of another or `operation` would spoil a graph
+    /// that it is recording.
+    // Always: what it returns would go through memory.
+    #[inline(always)]
+    pub(super) fn enter(
+        &self,
+        index: DeviceIndex,
+        operation: Operation,
+    ) -> Result<(&CudaDevice, Entered)> {
+        let at = cuda(index);
+        let devices = &self.shared.devices;
+        let device = devices.get(at.device_type(), index, operation)?;
+        let failed = |status: Status| status.into_error(at, operation);
+        let entered = device.enter().map_err(failed)?;
         if let Order::Stream(lane) = &self.order {
-            lane.check_device(cuda(index))?;
+            lane.check_device(at)?;
+            if lane.is_capturing().map_err(failed)? {
+                let device = at;
+                return Err(ErrorKind::Capturing { device, operation }.into());
+            }
         }
-        Ok(device)
+        Ok((device, entered))
     }
 
     /// Runs `call` with the context of the device current.
@@ -136,28 +148,14 @@ impl CudaAllocator {
         operation: Operation,
         call: impl FnOnce(&CudaDevice) -> Outcome<T>,
     ) -> Result<T> {
-        let device = self.device(index, operation)?;
-        let failed = |status: Status| status.into_error(cuda(index), operation);
-        let _entered = device.enter().map_err(failed)?;
-        self.check_not_capturing(index, operation)?;
-        call(device).map_err(failed)
-    }
-
-    /// Refuses to spoil a graph that the stream is recording.
-    #[inline]
-    fn check_not_capturing(&self, index: DeviceIndex, operation: Operation) -> Result<()> {
-        let device = cuda(index);
-        match self.order.is_capturing() {
-            Ok(false) => Ok(()),
-            Ok(true) => Err(ErrorKind::Capturing { device, operation }.into()),
-            Err(status) => Err(status.into_error(device, operation)),
-        }
+        let (device, _entered) = self.enter(index, operation)?;
+        call(device).map_err(|status| status.into_error(cuda(index), operation))
     }
 
     /// Allocates `size` bytes at whatever address the driver gives.
     #[inline]
     #[expect(unsafe_code, reason = "calls the driver")]
-    fn allocate_block(&self, device: &CudaDevice, size: usize) -> Outcome<u64> {
+    pub(super) fn allocate_block(&self, device: &CudaDevice, size: usize) -> Outcome<u64> {
         if !device.has_pools() {
             // SAFETY: the context is current.
             return unsafe { driver::alloc(size) };
@@ -179,47 +177,22 @@ impl CudaAllocator {
         }
     }
 
-    /// Frees a block that [`allocate_block`](Self::allocate_block) gave, after the
-    /// work that uses it.
+    /// Frees a block that [`allocate_block`](Self::allocate_block) gave. Work that
+    /// uses it is waited for as far as the driver or the stream has been told.
     #[inline]
     #[expect(unsafe_code, reason = "calls the driver")]
-    fn free_block(
-        &self,
-        device: &CudaDevice,
-        index: DeviceIndex,
-        start: u64,
-        others: &[Lane],
-    ) -> Outcome<()> {
-        let stream = self.order.stream(device);
+    pub(super) fn free_block(&self, device: &CudaDevice, start: u64) -> Outcome<()> {
         if !device.has_pools() {
-            // The driver waits for all work of this device before it frees, but not
-            // for that of others.
-            let elsewhere = others.iter().filter(|lane| lane.device() != cuda(index));
-            for lane in elsewhere {
-                lane.settle(None).map_err(|unsettled| unsettled.status)?;
-            }
-            // SAFETY: the block was allocated synchronously on this device, and no
-            // work of another uses it any more.
+            // SAFETY: the block was allocated synchronously on this device. The
+            // driver waits for all work of the device, and the caller has for that
+            // of others.
             return unsafe { driver::free(start) };
         }
         self.order.before_free()?;
-        uses::wait_for(stream, cuda(index), others)?;
+        let stream = self.order.stream(device);
         // SAFETY: the block was allocated in stream order on this device, and all
         // work that uses it is before this on the stream.
         unsafe { driver::free_async(start, stream) }
-    }
-
-    /// The report of an allocation that found no room.
-    #[cold]
-    #[expect(unsafe_code, reason = "calls the driver")]
-    fn out_of_memory(layout: DeviceLayout, index: DeviceIndex) -> Error {
-        let mut report = OutOfMemory::new(cuda(index), layout);
-        // SAFETY: the context is current.
-        if let Ok((free, total)) = unsafe { driver::memory_info() } {
-            report.device_free = Some(free);
-            report.device_total = Some(total);
-        }
-        report.into()
     }
 }
 
@@ -244,35 +217,15 @@ unsafe impl DeviceAllocator for CudaAllocator {
     }
 
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        let operation = Operation::Allocate;
-        let device = self.device(index, operation)?;
-        let failed = |status: Status| status.into_error(cuda(index), operation);
-        let _entered = device.enter().map_err(failed)?;
-        self.check_not_capturing(index, operation)?;
-        let Some(size) = Overaligned::size_to_allocate(layout) else {
-            return Err(Self::out_of_memory(layout, index));
-        };
-        let mut allocated = self.allocate_block(device, size);
-        if let Err(Status {
-            code: OUT_OF_MEMORY,
-            ..
-        }) = allocated
-            && device.has_pools()
-            && self.order.drain().is_ok()
-        {
-            allocated = self.allocate_block(device, size);
+        if Overaligned::keeps(layout) {
+            return self.allocate_overaligned(layout, index);
         }
-        let start = match allocated {
-            Ok(start) => start,
-            Err(status) if status.code == OUT_OF_MEMORY => {
-                return Err(Self::out_of_memory(layout, index));
-            }
-            Err(status) => return Err(failed(status)),
-        };
-        let ptr = self.shared.overaligned.hand_out(start, layout);
-        pointer(ptr).ok_or_else(|| {
-            Error::backend(cuda(index), operation, "the driver returned a null address")
-        })
+        let (device, _entered) = self.enter(index, Operation::Allocate)?;
+        let start = self
+            .allocate_block(device, layout.size())
+            .or_else(|status| self.allocate_again(device, layout.size(), status))
+            .map_err(|status| Self::not_allocated(status, layout, cuda(index)))?;
+        pointer(start).ok_or_else(|| Self::null_address(cuda(index)))
     }
 
     unsafe fn deallocate(
@@ -281,30 +234,14 @@ unsafe impl DeviceAllocator for CudaAllocator {
         layout: DeviceLayout,
         index: DeviceIndex,
     ) -> Result<()> {
-        let operation = Operation::Deallocate;
         let ptr = address(ptr);
-        let device = self.device(index, operation)?;
-        let failed = |status: Status| status.into_error(cuda(index), operation);
-        let _entered = device.enter().map_err(failed)?;
-        self.check_not_capturing(index, operation)?;
-        let start = self.shared.overaligned.take_back(ptr, layout);
-        let others = self.shared.uses.take(ptr);
-        let freed = match uses::any_is_capturing(&others) {
-            Ok(true) => Err(ErrorKind::Capturing {
-                device: cuda(index),
-                operation,
-            }
-            .into()),
-            Ok(false) => self
-                .free_block(device, index, start, &others)
-                .map_err(failed),
-            Err(status) => Err(failed(status)),
-        };
-        if freed.is_err() {
-            self.shared.overaligned.put_back(ptr, start, layout);
-            self.shared.uses.put_back(ptr, others);
+        if Overaligned::keeps(layout) || !self.shared.uses.is_empty() {
+            return self.free_noted(ptr, layout, index);
         }
-        freed
+        let operation = Operation::Deallocate;
+        let (device, _entered) = self.enter(index, operation)?;
+        self.free_block(device, ptr)
+            .map_err(|status| status.into_error(cuda(index), operation))
     }
 
     unsafe fn copy_host_to_device(

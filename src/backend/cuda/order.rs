@@ -90,15 +90,6 @@ impl Order {
             Self::Stream(lane) => wait_for(lane.handle()),
         }
     }
-
-    /// Whether the stream is recording a graph.
-    #[inline]
-    pub(super) fn is_capturing(&self) -> Outcome<bool> {
-        match self {
-            Self::Device => Ok(false),
-            Self::Stream(lane) => lane.is_capturing(),
-        }
-    }
 }
 
 /// Waits for all work of a stream, in its context.

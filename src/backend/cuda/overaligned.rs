@@ -22,10 +22,16 @@ impl Overaligned {
     /// The alignment that the driver gives to every block.
     pub(super) const NATURAL_ALIGN: usize = 256;
 
+    /// Whether anything is kept of blocks with this layout.
+    #[inline]
+    pub(super) fn keeps(layout: DeviceLayout) -> bool {
+        u32::from(layout.align_log2()) > Self::NATURAL_ALIGN.trailing_zeros()
+    }
+
     /// The bytes to ask the driver for.
     #[inline]
     pub(super) fn size_to_allocate(layout: DeviceLayout) -> Option<usize> {
-        if layout.align() <= Self::NATURAL_ALIGN {
+        if !Self::keeps(layout) {
             return Some(layout.size());
         }
         layout
@@ -36,7 +42,7 @@ impl Overaligned {
     /// The address to hand out for a block that starts at `start`.
     #[inline]
     pub(super) fn hand_out(&self, start: u64, layout: DeviceLayout) -> u64 {
-        if layout.align() <= Self::NATURAL_ALIGN {
+        if !Self::keeps(layout) {
             return start;
         }
         let aligned = u64::try_from(layout.align())
@@ -51,7 +57,7 @@ impl Overaligned {
     /// once it is freed, the address may be another's.
     #[inline]
     pub(super) fn take_back(&self, ptr: u64, layout: DeviceLayout) -> u64 {
-        if layout.align() <= Self::NATURAL_ALIGN {
+        if !Self::keeps(layout) {
             return ptr;
         }
         self.starts.lock().remove(&ptr).unwrap_or(ptr)
@@ -60,7 +66,7 @@ impl Overaligned {
     /// Keeps again where a block starts, after it could not be freed.
     #[cold]
     pub(super) fn put_back(&self, ptr: u64, start: u64, layout: DeviceLayout) {
-        if layout.align() > Self::NATURAL_ALIGN {
+        if Self::keeps(layout) {
             self.starts.lock().insert(ptr, start);
         }
     }

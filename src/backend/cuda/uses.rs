@@ -36,11 +36,16 @@ impl Uses {
         self.count.store(streams.len(), Ordering::Release);
     }
 
+    /// Whether no block is known to be used.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// The streams that use the block at `ptr`, which are forgotten: once it is
     /// freed, the address may be another's.
-    #[inline]
     pub(super) fn take(&self, ptr: u64) -> Vec<Lane> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return Vec::new();
         }
         let mut streams = self.streams.lock();

@@ -1,7 +1,8 @@
 //! The driver: what `libfakecuda.so` exports, and the state behind it.
 //!
 //! One lock guards all of it. A call enters through [`call::enter`], which
-//! counts it and applies faults, and works on the [`call::Call`] it is given.
+//! counts it and applies faults, and works on the [`call::Call`] it is given. Two
+//! functions that only look something up have a shorter way first, [`quick`].
 
 #![allow(
     unsafe_code,
@@ -28,6 +29,7 @@ mod operation;
 mod out;
 mod pointer;
 mod pool;
+mod quick;
 mod report;
 mod run;
 mod settings;

@@ -6,7 +6,6 @@
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -16,10 +15,7 @@ use super::exports::NAMES;
 use super::fault::Record;
 use super::settings::Schedule;
 use super::state::{STATE, State};
-use super::{control, report, thread};
-
-/// Whether this process is a child of the one that used the driver.
-static FORKED: AtomicBool = AtomicBool::new(false);
+use super::{control, fault, quick, report, thread};
 
 /// When a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +36,10 @@ pub(super) struct Call {
     note: (u64, usize, u64),
 }
 
+/// The state, of which anything may be changed.
+#[derive(Debug)]
+pub(super) struct Locked(MappedMutexGuard<'static, State>);
+
 /// Serves one call of the function numbered `name`.
 pub(super) fn enter(name: usize, when: When, body: impl FnOnce(&mut Call) -> Done) -> i32 {
     match catch_unwind(AssertUnwindSafe(|| serve(name, when, body))) {
@@ -55,10 +55,10 @@ pub(super) fn enter(name: usize, when: When, body: impl FnOnce(&mut Call) -> Don
 }
 
 /// The state, for what is no call of the program.
-pub(super) fn lock() -> MappedMutexGuard<'static, State> {
-    MutexGuard::map(open(STATE.lock()), |state| {
+pub(super) fn lock() -> Locked {
+    Locked(MutexGuard::map(open(STATE.lock()), |state| {
         state.get_or_insert_with(State::new).as_mut()
-    })
+    }))
 }
 
 /// A call that is none of the program, for tests that let work run.
@@ -74,7 +74,7 @@ fn serve(name: usize, when: When, body: impl FnOnce(&mut Call) -> Done) -> Done 
     if thread::in_callback() && when != When::Always {
         return refuse_in_callback(name);
     }
-    if FORKED.load(Ordering::Relaxed) {
+    if quick::is_forked() {
         return in_child(name, when);
     }
     let mut call = Call {
@@ -94,11 +94,9 @@ impl Call {
     #[inline]
     fn gate(&mut self, when: When) -> Done {
         let name = self.name;
-        if let Some(code) = self.faults.count(name) {
-            if code.is_sticky() {
-                self.make_sticky(code);
-            }
-            return Err(code);
+        fault::count(name);
+        if self.faults.armed() != 0 {
+            self.fail_as_ordered()?;
         }
         if when == When::Always {
             return Ok(());
@@ -113,6 +111,20 @@ impl Call {
             self.run_some();
         }
         Ok(())
+    }
+
+    #[cold]
+    fn fail_as_ordered(&mut self) -> Done {
+        let name = self.name;
+        let code = self.faults.next(name);
+        quick::refresh(self);
+        let Some(code) = code else {
+            return Ok(());
+        };
+        if code.is_sticky() {
+            self.make_sticky(code);
+        }
+        Err(code)
     }
 
     /// Keeps what the call is about, for the record.
@@ -163,6 +175,7 @@ impl Call {
         if let Some(context) = self.contexts.get_mut(&context) {
             context.sticky = Some(code);
         }
+        quick::refresh(self);
     }
 
     fn record(&mut self, done: Done) {
@@ -198,6 +211,26 @@ impl DerefMut for Call {
     }
 }
 
+impl Deref for Locked {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        quick::refresh(self);
+    }
+}
+
 /// Makes the state, the first time.
 #[inline]
 fn open(
@@ -215,9 +248,9 @@ fn prepare(state: &mut Option<Box<State>>) {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {
         extern "C" fn in_child() {
-            FORKED.store(true, Ordering::Relaxed);
+            quick::set_forked();
         }
-        // SAFETY: `in_child` only stores to an atomic, which is allowed between
+        // SAFETY: `in_child` only stores to atomics, which is allowed between
         // `fork` and `exec`, and the library is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         report::at_exit();
@@ -237,8 +270,9 @@ fn prepare(state: &mut Option<Box<State>>) {
 /// thread that is not there any more may hold the lock.
 #[cold]
 fn in_child(name: usize, when: When) -> Done {
+    fault::count(name);
     if let Some(mut state) = try_state() {
-        state.faults.count(name);
+        state.faults.next(name);
         let name = NAMES.get(name).copied().unwrap_or_default();
         if when == When::AfterInit {
             let note = format!("{name}: called in a forked child");
@@ -251,8 +285,9 @@ fn in_child(name: usize, when: When) -> Done {
 /// What a call comes to in a function that a stream runs.
 #[cold]
 fn refuse_in_callback(name: usize) -> Done {
+    fault::count(name);
     let mut state = lock();
-    state.faults.count(name);
+    state.faults.next(name);
     let name = NAMES.get(name).copied().unwrap_or_default();
     let note = format!("{name}: called by a function that a stream runs");
     state.violations.push(note);

@@ -6,7 +6,7 @@
 use super::call::Call;
 use super::code::{Code, Done};
 use super::stream::{self, StreamKind};
-use super::thread;
+use super::{quick, thread};
 
 const MODE_GLOBAL: u32 = 0;
 const MODE_RELAXED: u32 = 2;
@@ -39,6 +39,7 @@ pub(super) fn begin(call: &mut Call, handle: u64, mode: u32) -> Done {
         invalid: false,
     });
     call.captures += 1;
+    quick::refresh(call);
     Ok(())
 }
 
@@ -53,6 +54,7 @@ pub(super) fn end(call: &mut Call, handle: u64) -> Done<u64> {
     }
     stream.capture = None;
     call.captures -= 1;
+    quick::refresh(call);
     if capture.invalid {
         return Err(Code::CAPTURE_INVALIDATED);
     }
@@ -62,9 +64,9 @@ pub(super) fn end(call: &mut Call, handle: u64) -> Done<u64> {
 }
 
 /// What a stream says of its capture: 0 none, 1 active, 2 spoilt.
-pub(super) fn status(call: &mut Call, handle: u64) -> Done<u32> {
+pub(super) fn status(call: &mut Call, on: u64) -> Done<u32> {
     call.current()?;
-    let handle = stream::resolve(call, handle)?;
+    let handle = stream::resolve(call, on)?;
     if let Some(status) = call.settings.capture_status {
         return Ok(status);
     }
@@ -73,7 +75,10 @@ pub(super) fn status(call: &mut Call, handle: u64) -> Done<u32> {
         return Err(Code::CAPTURE_IMPLICIT);
     }
     Ok(match stream.capture {
-        None => 0,
+        None => {
+            quick::found_idle(on);
+            0
+        }
         Some(Capture { invalid: false, .. }) => 1,
         Some(Capture { invalid: true, .. }) => 2,
     })

@@ -6,7 +6,7 @@ use super::call::Call;
 use super::code::{Code, Done};
 use super::state::Device;
 use super::stream::{Stream, StreamKind};
-use super::thread;
+use super::{quick, thread};
 
 /// A context.
 #[derive(Debug)]
@@ -119,8 +119,12 @@ pub(super) fn destroy(call: &mut Call, handle: u64) {
     let before = call.host.len();
     call.host.retain(|_, block| block.context != handle);
     let lost_host = before - call.host.len();
+    let mine = call.streams.values();
+    let mine = mine.filter(|stream| stream.context == handle && stream.capture.is_some());
+    call.captures -= mine.count();
     call.streams.retain(|_, stream| stream.context != handle);
     call.events.retain(|_, event| event.context != handle);
+    quick::refresh(call);
     if !lost.is_empty() || lost_host != 0 {
         let bytes: usize = lost.iter().map(|(_, _, size)| size).sum();
         let index = context.device;

@@ -76,24 +76,17 @@ fn command(text: &str) -> Result<String, String> {
     match words.next().unwrap_or_default() {
         "live" => answer = report::live(&call::lock()),
         "violations" => answer = call::lock().violations.join("\n"),
-        "total" => answer = call::lock().faults.total.to_string(),
+        "total" => answer = fault::counts().iter().sum::<u64>().to_string(),
         "armed" => answer = call::lock().faults.armed().to_string(),
         "fired" => answer = call::lock().faults.fired.to_string(),
         "count" => {
             let name = function(&mut words)?;
-            let state = call::lock();
-            answer = state
-                .faults
-                .counts
-                .get(name)
-                .copied()
-                .unwrap_or(0)
-                .to_string();
+            let counts = fault::counts();
+            answer = counts.get(name).copied().unwrap_or(0).to_string();
         }
         "counts" => {
-            let state = call::lock();
-            for (name, count) in NAMES.iter().zip(&state.faults.counts) {
-                if *count != 0 {
+            for (name, count) in NAMES.iter().zip(fault::counts()) {
+                if count != 0 {
                     let _ = writeln!(answer, "{name} {count}");
                 }
             }
@@ -139,7 +132,7 @@ fn command(text: &str) -> Result<String, String> {
             let mut state = call::lock();
             state.violations.clear();
             state.faults.disarm();
-            state.faults.clear_counts();
+            state.clear_calls();
             state.faults.fired = 0;
             state.settings.clear();
         }
@@ -198,7 +191,7 @@ pub(super) fn configure(state: &mut State, text: &str) -> Result<(), String> {
             state.faults.arm(None, nth, code);
         }
         "disarm" => state.faults.disarm(),
-        "clear_calls" => state.faults.clear_counts(),
+        "clear_calls" => state.clear_calls(),
         "clear_violations" => state.violations.clear(),
         _ => return Err(format!("no command: {verb}")),
     }

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::code::{Code, Done};
 use super::memory::Memory;
 use super::pool::Pool;
+use super::quick;
 use super::state::Device;
 
 /// The attribute that says whether there are stream-ordered allocations.
@@ -34,6 +35,7 @@ pub(super) fn init(call: &mut Call, flags: u32) -> Done {
         });
     }
     call.initialized = true;
+    quick::refresh(call);
     Ok(())
 }
 

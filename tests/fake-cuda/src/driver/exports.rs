@@ -18,12 +18,17 @@ use super::copy::Order::{Now, Stream};
 use super::host::Kind;
 use super::operation::{HostFunction, Operation};
 use super::out::{get, put};
-use super::{allocate, capture, context, copy, device, event, host, pointer, pool, stream, thread};
+use super::{
+    allocate, capture, context, copy, device, event, fault, host, pointer, pool, quick, stream,
+    thread,
+};
 
-/// Declares the functions, and numbers them in the order of the list.
+/// Declares the functions, and numbers them in the order of the list. What stands
+/// after `or` is tried first, and may say that it does not know.
 macro_rules! functions {
     ($(
-        $when:ident fn $name:ident($($argument:ident: $kind:ty),* $(,)?), $call:ident => $body:expr;
+        $when:ident fn $name:ident($($argument:ident: $kind:ty),* $(,)?)
+            $(or $quick:expr)?, $call:ident => $body:expr;
     )*) => {
         #[expect(non_camel_case_types, reason = "named as the functions are")]
         #[derive(Clone, Copy)]
@@ -38,7 +43,11 @@ macro_rules! functions {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($argument: $kind),*) -> i32 {
-                enter(Number::$name as usize, When::$when, |$call: &mut Call| $body)
+                $(if let Some(code) = unsafe { $quick } {
+                    fault::count(Number::$name as usize);
+                    return code;
+                })?
+                enter(Number::$name as usize, When::$when, move |$call: &mut Call| $body)
             }
         )*
     };
@@ -135,7 +144,7 @@ functions! {
         unsafe { put(out, handle) }
     };
     AfterInit fn cuCtxDestroy_v2(handle: u64), call => context::destroy_own(call, handle);
-    AfterInit fn cuCtxGetCurrent(out: *mut u64), _call =>
+    AfterInit fn cuCtxGetCurrent(out: *mut u64) or quick::current(out), _call =>
         unsafe { put(out, thread::current().unwrap_or(0)) };
     AfterInit fn cuCtxSetCurrent(handle: u64), call => context::set_current(call, handle);
     AfterInit fn cuCtxPushCurrent_v2(handle: u64), call => context::push(call, handle);
@@ -346,7 +355,7 @@ functions! {
         let graph = capture::end(call, on)?;
         unsafe { put(out, graph) }
     };
-    AfterInit fn cuStreamIsCapturing(on: u64, out: *mut u32), call => {
+    AfterInit fn cuStreamIsCapturing(on: u64, out: *mut u32) or quick::is_capturing(on, out), call => {
         let status = capture::status(call, on)?;
         unsafe { put(out, status) }
     };

@@ -1,5 +1,8 @@
 //! Failures that a test has ordered, and the counts of calls.
 
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::code::Code;
 use super::exports::{COUNT, NAMES};
 
@@ -29,12 +32,14 @@ struct Fault {
     code: i32,
 }
 
-/// The failures ordered and the calls counted.
+/// The calls counted, by function. They are apart from the state so that a call
+/// can be counted without the lock.
+static COUNTS: [AtomicU64; COUNT] = [const { AtomicU64::new(0) }; COUNT];
+
+/// The failures ordered and the calls recorded.
 #[derive(Debug)]
 pub(super) struct Faults {
     faults: Vec<Fault>,
-    pub(super) counts: [u64; COUNT],
-    pub(super) total: u64,
     pub(super) records: Vec<Record>,
     pub(super) fired: u64,
 }
@@ -43,8 +48,6 @@ impl Faults {
     pub(super) const fn new() -> Self {
         Self {
             faults: Vec::new(),
-            counts: [0; COUNT],
-            total: 0,
             records: Vec::new(),
             fired: 0,
         }
@@ -70,21 +73,9 @@ impl Faults {
         self.faults.len()
     }
 
-    pub(super) fn clear_counts(&mut self) {
-        self.counts = [0; COUNT];
-        self.total = 0;
-        self.records.clear();
-    }
-
-    /// Counts a call, and says how it is to fail.
-    pub(super) fn count(&mut self, name: usize) -> Option<Code> {
-        self.total += 1;
-        if let Some(count) = self.counts.get_mut(name) {
-            *count += 1;
-        }
-        if self.faults.is_empty() {
-            return None;
-        }
+    /// Says how a call is to fail, which has been counted.
+    #[cold]
+    pub(super) fn next(&mut self, name: usize) -> Option<Code> {
         let mut fires = None;
         self.faults.retain_mut(|fault| {
             if fault.name.is_some_and(|only| only != name) {
@@ -99,6 +90,29 @@ impl Faults {
         });
         self.fired += u64::from(fires.is_some());
         fires.filter(|code| code.0 != 0)
+    }
+}
+
+/// Counts a call.
+#[inline]
+pub(super) fn count(name: usize) {
+    if let Some(count) = COUNTS.get(name) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How often each function was called.
+pub(super) fn counts() -> [u64; COUNT] {
+    array::from_fn(|name| {
+        let count = COUNTS.get(name);
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    })
+}
+
+/// Forgets the calls counted.
+pub(super) fn clear_counts() {
+    for count in &COUNTS {
+        count.store(0, Ordering::Relaxed);
     }
 }
 

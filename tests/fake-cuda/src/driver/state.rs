@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::context::Context;
 use super::event::Event;
-use super::fault::Faults;
+use super::fault::{self, Faults};
 use super::host::HostBlocks;
 use super::memory::Memory;
 use super::pool::Pool;
@@ -84,6 +84,13 @@ impl State {
         let last_id = self.last_id;
         *self = *Self::new();
         self.last_id = last_id;
+        self.clear_calls();
+    }
+
+    /// Forgets the calls counted and recorded.
+    pub(super) fn clear_calls(&mut self) {
+        fault::clear_counts();
+        self.faults.records.clear();
     }
 
     /// A number that was not used before.

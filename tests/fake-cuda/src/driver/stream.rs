@@ -10,7 +10,7 @@ use super::call::Call;
 use super::capture::Capture;
 use super::code::{Code, Done};
 use super::operation::Operation;
-use super::thread;
+use super::{quick, thread};
 
 /// The handle of the null stream that waits for others.
 const LEGACY: u64 = 1;
@@ -117,6 +117,7 @@ pub(super) fn destroy(call: &mut Call, handle: u64) -> Done {
     if captured {
         call.captures -= 1;
     }
+    quick::refresh(call);
     Ok(())
 }
 
