@@ -24,7 +24,7 @@ use crate::layout::DeviceLayout;
 pub use fault::AllocatorFault;
 pub use kind::ErrorKind;
 pub use operation::Operation;
-pub use out_of_memory::OutOfMemory;
+pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
 pub use program::InvalidProgram;
 
@@ -126,6 +126,20 @@ impl Error {
         }
     }
 
+    /// The report of an out-of-memory error, for layers that know more than the one
+    /// that made it.
+    #[must_use]
+    pub fn out_of_memory_mut(&mut self) -> Option<&mut OutOfMemory> {
+        let mut kind = &mut *self.0;
+        loop {
+            match kind {
+                ErrorKind::OutOfMemory(report) => return Some(report),
+                ErrorKind::AtIndex { source, .. } => kind = &mut source.0,
+                _ => return None,
+            }
+        }
+    }
+
     /// The class of this error in ExecuTorch's numbering, for a C++ runtime.
     ///
     /// | class | code |
@@ -156,6 +170,7 @@ impl Error {
             ErrorKind::InvalidDevice { .. }
             | ErrorKind::ParseDevice(_)
             | ErrorKind::Layout(_)
+            | ErrorKind::Tag(_)
             | ErrorKind::DeviceMismatch { .. }
             | ErrorKind::ContextMismatch { .. }
             | ErrorKind::OutOfBounds { .. }

@@ -14,6 +14,7 @@
     )
 )]
 
+pub mod adaptor;
 pub mod backend;
 #[cfg(feature = "pte")]
 pub mod pte;
@@ -28,6 +29,7 @@ mod error;
 mod free_failure;
 mod hierarchical;
 mod layout;
+mod observe;
 mod plan;
 mod planned;
 mod process;
@@ -44,14 +46,14 @@ pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory, PlacementError,
-    Result,
+    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory,
+    PlacementError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
 };
 pub use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
-pub use crate::layout::{DeviceLayout, LayoutError};
+pub use crate::layout::{DeviceLayout, LayoutError, Tag, TagError};
 pub use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
 pub use crate::planned::PlannedMemory;
 pub use crate::process::ProcessGeneration;

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
-use crate::layout::LayoutError;
+use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
 ///
@@ -43,6 +43,9 @@ pub enum ErrorKind {
     /// A size or an alignment that no allocation can have.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// A tag that can not be made.
+    #[error(transparent)]
+    Tag(#[from] TagError),
     /// The device had no room. Freeing memory and trying again may succeed.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
