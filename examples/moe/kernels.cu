@@ -75,8 +75,8 @@ extern "C" __global__ void attention(const float* q, const float* pool, const lo
     long long at = head / (queries / keys) * size;
     const float* query = q + head * size;
     float* to = out + head * size;
-    float largest = -INFINITY;
-    for (long long p = 0; p <= position[0]; p++) {
+    float largest = dot(query, pool + start(table, positions, 0, 2 * row) + at, size) * scale;
+    for (long long p = 1; p <= position[0]; p++) {
       float score = dot(query, pool + start(table, positions, p, 2 * row) + at, size) * scale;
       largest = fmaxf(largest, score);
     }
