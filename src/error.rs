@@ -9,6 +9,7 @@
 //! stay in registers.
 
 mod fault;
+mod graph;
 mod kind;
 mod operation;
 mod out_of_memory;
@@ -22,6 +23,7 @@ use crate::device::Device;
 use crate::layout::DeviceLayout;
 
 pub use fault::AllocatorFault;
+pub use graph::GraphFault;
 pub use kind::ErrorKind;
 pub use operation::Operation;
 pub use out_of_memory::OutOfMemory;
@@ -164,7 +166,8 @@ impl Error {
             | ErrorKind::PlanTooLarge { .. }
             | ErrorKind::Overlap { .. }
             | ErrorKind::NoSuchMethod { .. }
-            | ErrorKind::InvalidTensor { .. } => 0x12,
+            | ErrorKind::InvalidTensor { .. }
+            | ErrorKind::InvalidGraph(_) => 0x12,
             ErrorKind::AlreadyRegistered { .. } => 0x16,
             ErrorKind::NotRegistered { .. }
             | ErrorKind::DriverNotFound { .. }

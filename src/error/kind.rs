@@ -5,7 +5,9 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, GraphFault, InvalidProgram, Operation, OutOfMemory, PlacementError,
+};
 use crate::layout::LayoutError;
 
 /// What went wrong.
@@ -246,6 +248,9 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// A graph contradicts itself, or what is asked of it does.
+    #[error(transparent)]
+    InvalidGraph(#[from] GraphFault),
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
