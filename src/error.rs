@@ -13,6 +13,7 @@ mod kind;
 mod operation;
 mod out_of_memory;
 mod placement;
+mod planning;
 mod program;
 
 use std::error::Error as StdError;
@@ -26,6 +27,7 @@ pub use kind::ErrorKind;
 pub use operation::Operation;
 pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
+pub use planning::{OverCapacity, PlanError};
 pub use program::InvalidProgram;
 
 /// The result of an operation of this crate.
@@ -185,7 +187,8 @@ impl Error {
             | ErrorKind::DriverNotFound { .. }
             | ErrorKind::NoDevice { .. } => 0x20,
             ErrorKind::Placement(error) => error.code(),
-            ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(PlanError::OverCapacity(_)) | ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(_) => 0x12,
             ErrorKind::InvalidProgram(_) => 0x23,
         }
     }

@@ -5,7 +5,9 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError, PlanError,
+};
 use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
@@ -199,6 +201,9 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A request has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A plan needs more bytes on a device than can be addressed.
     #[error("plan needs more bytes on {device} than can be addressed")]
     PlanTooLarge {
