@@ -6,18 +6,21 @@
 //! what an implementation promises is numbered under [`DeviceAllocator`]. The
 //! trait is stream-free: a handle bound to a stream is an allocator of its own.
 
+mod forward;
 mod guard;
 mod handle;
 mod staging;
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::address::DevicePtr;
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
+pub(crate) use forward::{forward, forward_group};
 pub(crate) use guard::{device_type_of, guarded};
 pub use handle::AllocatorHandle;
 pub(crate) use staging::{End, copy as copy_through_host, host_bytes};
@@ -283,6 +286,20 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
             }
             .into())
         }
+    }
+}
+
+// SAFETY: it is the allocator inside by another name; every call is passed on.
+#[expect(unsafe_code, reason = "implements an unsafe trait")]
+unsafe impl<A: DeviceAllocator + ?Sized> DeviceAllocator for Arc<A> {
+    forward!(self => (**self); identity, blocks, copies, memory_info, synchronize, trim);
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        (**self).as_any()
+    }
+
+    fn upstream(&self) -> Option<&dyn DeviceAllocator> {
+        (**self).upstream()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::allocator::{AllocatorHandle, DeviceAllocator, guarded};
 use crate::backend::host::HostAllocator;
 use crate::device::Device;
 use crate::error::{AllocatorFault, Error, ErrorKind, Operation, Result};
-use crate::layout::DeviceLayout;
+use crate::layout::{DeviceLayout, SPARE_TRAIT};
 use crate::process::ProcessGeneration;
 use crate::span::{DeviceSpan, DeviceSpanMut};
 
@@ -83,21 +83,21 @@ pub use raw::RawDeviceMemory;
 pub struct DeviceMemoryBuffer {
     /// # Invariants
     ///
-    /// 0. With `counted`, the parts of an [`AllocatorHandle`] that this owns. That
-    ///    of an empty default buffer is the host's.
+    /// 0. With `is_counted`, the parts of an [`AllocatorHandle`] that this owns.
+    ///    That of an empty default buffer is the host's.
     allocator: NonNull<dyn DeviceAllocator>,
     /// # Invariants
     ///
     /// 1. If `size` is not 0, it came from `allocator.allocate(layout,
-    ///    device.index())`, with the layout of `size` and `align_log2`, in the
-    ///    process `generation`.
+    ///    device.index())`, with the layout of `size` and `traits`, in the process
+    ///    `generation`.
     /// 2. If `size` is not 0, no `deallocate` of it has succeeded since.
     ptr: DevicePtr,
     size: usize,
     device: Device,
     generation: ProcessGeneration,
-    align_log2: u8,
-    counted: bool,
+    /// Those of the layout. [`SPARE_TRAIT`] says whether the handle is counted.
+    traits: u16,
 }
 
 // SAFETY: the buffer owns its memory and its handle, which is Send and Sync;
@@ -128,7 +128,7 @@ impl DeviceMemoryBuffer {
             })?
         };
         let fits = ptr.addr().checked_add(layout.size()).is_some();
-        let aligned = ptr.addr().trailing_zeros() >= u32::from(layout.align_log2());
+        let aligned = ptr.addr().trailing_zeros() >= layout.align_log2();
         if fits && aligned {
             Ok(Self::own(allocator.into(), ptr, layout, device))
         } else {
@@ -145,14 +145,14 @@ impl DeviceMemoryBuffer {
         device: Device,
     ) -> Self {
         let (allocator, counted) = allocator.into_parts();
+        let counted = if counted { SPARE_TRAIT } else { 0 };
         Self {
             allocator,
             ptr,
             size: layout.size(),
             device,
             generation: ProcessGeneration::of_watched_process(),
-            align_log2: layout.align_log2(),
-            counted,
+            traits: layout.traits() | counted,
         }
     }
 
@@ -195,11 +195,11 @@ impl DeviceMemoryBuffer {
         self.device
     }
 
-    /// The size and alignment that were asked for.
+    /// The layout that was asked for.
     #[inline]
     #[must_use]
     pub fn layout(&self) -> DeviceLayout {
-        DeviceLayout::from_parts(self.size, self.align_log2)
+        DeviceLayout::from_parts(self.size, self.traits & !SPARE_TRAIT)
     }
 
     /// The address of the first byte; dangling but aligned if the size is 0.
@@ -261,6 +261,12 @@ impl DeviceMemoryBuffer {
         self.as_span_mut().into_slice_mut()
     }
 
+    /// Whether the handle of the allocator is counted.
+    #[inline]
+    fn is_counted(&self) -> bool {
+        self.traits & SPARE_TRAIT != 0
+    }
+
     /// Gives the handle of the allocator back.
     ///
     /// # Safety
@@ -269,7 +275,7 @@ impl DeviceMemoryBuffer {
     #[inline]
     #[expect(unsafe_code, reason = "see SAFETY")]
     unsafe fn drop_handle(&self) {
-        if self.counted {
+        if self.is_counted() {
             // SAFETY: these are the parts of the handle that this buffer owns
             // (invariant 0), and no other handle made of them is dropped.
             drop(unsafe { AllocatorHandle::from_parts(self.allocator, true) });
@@ -302,8 +308,7 @@ impl Default for DeviceMemoryBuffer {
             size: 0,
             device: Device::CPU,
             generation: ProcessGeneration::of_watched_process(),
-            align_log2: 0,
-            counted: false,
+            traits: 0,
         }
     }
 }

@@ -14,6 +14,7 @@ mod kind;
 mod operation;
 mod out_of_memory;
 mod placement;
+mod planning;
 mod program;
 
 use std::error::Error as StdError;
@@ -26,8 +27,9 @@ pub use fault::AllocatorFault;
 pub use graph::GraphFault;
 pub use kind::ErrorKind;
 pub use operation::Operation;
-pub use out_of_memory::OutOfMemory;
+pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
+pub use planning::{OverCapacity, PlanError};
 pub use program::InvalidProgram;
 
 /// The result of an operation of this crate.
@@ -128,6 +130,20 @@ impl Error {
         }
     }
 
+    /// The report of an out-of-memory error, for layers that know more than the one
+    /// that made it.
+    #[must_use]
+    pub fn out_of_memory_mut(&mut self) -> Option<&mut OutOfMemory> {
+        let mut kind = &mut *self.0;
+        loop {
+            match kind {
+                ErrorKind::OutOfMemory(report) => return Some(report),
+                ErrorKind::AtIndex { source, .. } => kind = &mut source.0,
+                _ => return None,
+            }
+        }
+    }
+
     /// The class of this error in ExecuTorch's numbering, for a C++ runtime.
     ///
     /// | class | code |
@@ -158,6 +174,7 @@ impl Error {
             ErrorKind::InvalidDevice { .. }
             | ErrorKind::ParseDevice(_)
             | ErrorKind::Layout(_)
+            | ErrorKind::Tag(_)
             | ErrorKind::DeviceMismatch { .. }
             | ErrorKind::ContextMismatch { .. }
             | ErrorKind::OutOfBounds { .. }
@@ -173,7 +190,8 @@ impl Error {
             | ErrorKind::DriverNotFound { .. }
             | ErrorKind::NoDevice { .. } => 0x20,
             ErrorKind::Placement(error) => error.code(),
-            ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(PlanError::OverCapacity(_)) | ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(_) => 0x12,
             ErrorKind::InvalidProgram(_) => 0x23,
         }
     }

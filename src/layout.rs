@@ -1,14 +1,20 @@
-//! How much memory and how aligned.
+//! How much memory, how aligned, and what for.
 //!
 //! Rank 0. Imports nothing from this crate.
 //!
 //! A [`DeviceLayout`] that exists is valid: allocators never see an alignment
 //! that is no power of two, nor a size whose rounding up would overflow.
 
-/// The size and the alignment of an allocation, in bytes.
+mod tag;
+
+use std::fmt;
+
+pub use tag::{Tag, TagError};
+
+/// The size and the alignment of an allocation, in bytes, and what it is for.
 ///
 /// The alignment is a power of two, and the size rounded up to it does not pass
-/// `isize::MAX`. A size of zero is valid.
+/// `isize::MAX`. A size of zero is valid. The tag is [`Tag::NONE`] unless set.
 ///
 /// # Examples
 ///
@@ -21,10 +27,12 @@
 /// assert!(DeviceLayout::array::<u64>(usize::MAX / 8 + 2).is_err());
 /// # Ok::<(), device_memory::LayoutError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceLayout {
     size: usize,
-    align_log2: u8,
+    /// The exponent of the alignment in the low byte, the tag in the high one, so
+    /// that a layout is passed in two registers.
+    traits: u16,
 }
 
 /// Why a size and an alignment make no layout.
@@ -52,6 +60,10 @@ pub enum LayoutError {
         element_size: usize,
     },
 }
+
+/// A bit of [`DeviceLayout::traits`] that no layout has set, for owners with one
+/// bit to keep.
+pub(crate) const SPARE_TRAIT: u16 = 0x80;
 
 impl DeviceLayout {
     /// The alignment that is used where none is asked for, in bytes.
@@ -85,7 +97,7 @@ impl DeviceLayout {
         }
         Ok(Self {
             size,
-            align_log2: log2(align),
+            traits: log2(align),
         })
     }
 
@@ -136,9 +148,28 @@ impl DeviceLayout {
     #[inline]
     #[must_use]
     pub const fn align(self) -> usize {
-        match 1_usize.checked_shl(widen(self.align_log2)) {
+        match 1_usize.checked_shl(self.align_log2()) {
             Some(align) => align,
             None => 1,
+        }
+    }
+
+    /// What the memory is for.
+    #[inline]
+    #[must_use]
+    pub const fn tag(self) -> Tag {
+        let [_, tag] = self.traits.to_le_bytes();
+        Tag::from_byte(tag)
+    }
+
+    /// The same layout for memory that is for `tag`.
+    #[inline]
+    #[must_use]
+    pub const fn with_tag(self, tag: Tag) -> Self {
+        let [align_log2, _] = self.traits.to_le_bytes();
+        Self {
+            size: self.size,
+            traits: u16::from_le_bytes([align_log2, tag.to_byte()]),
         }
     }
 
@@ -151,15 +182,40 @@ impl DeviceLayout {
 
     /// The alignment as the exponent of its power of two.
     #[inline]
-    pub(crate) const fn align_log2(self) -> u8 {
-        self.align_log2
+    #[expect(
+        clippy::as_conversions,
+        reason = "widening, and const code has no From"
+    )]
+    pub(crate) const fn align_log2(self) -> u32 {
+        let [align_log2, _] = self.traits.to_le_bytes();
+        align_log2 as u32
     }
 
-    /// Puts together again what [`size`](Self::size) and
-    /// [`align_log2`](Self::align_log2) of one layout gave.
+    /// All but the size, for owners that pack it with other fields. The bit
+    /// [`SPARE_TRAIT`] is not set.
     #[inline]
-    pub(crate) const fn from_parts(size: usize, align_log2: u8) -> Self {
-        Self { size, align_log2 }
+    pub(crate) const fn traits(self) -> u16 {
+        self.traits
+    }
+
+    /// Puts together again what [`size`](Self::size) and [`traits`](Self::traits)
+    /// of one layout gave.
+    #[inline]
+    pub(crate) const fn from_parts(size: usize, traits: u16) -> Self {
+        Self { size, traits }
+    }
+}
+
+impl fmt::Debug for DeviceLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut layout = f.debug_struct("DeviceLayout");
+        layout
+            .field("size", &self.size)
+            .field("align", &self.align());
+        if self.tag() != Tag::NONE {
+            layout.field("tag", &self.tag());
+        }
+        layout.finish()
     }
 }
 
@@ -168,14 +224,6 @@ impl DeviceLayout {
     clippy::as_conversions,
     reason = "the exponent of a usize is below 64, and const code has no TryFrom"
 )]
-const fn log2(align: usize) -> u8 {
-    align.trailing_zeros() as u8
-}
-
-#[expect(
-    clippy::as_conversions,
-    reason = "widening, and const code has no From"
-)]
-const fn widen(exponent: u8) -> u32 {
-    exponent as u32
+const fn log2(align: usize) -> u16 {
+    align.trailing_zeros() as u16
 }

@@ -14,7 +14,9 @@
     )
 )]
 
+pub mod adaptor;
 pub mod backend;
+pub mod plan;
 #[cfg(feature = "pte")]
 pub mod pte;
 #[cfg(feature = "testing")]
@@ -28,7 +30,7 @@ mod error;
 mod free_failure;
 mod hierarchical;
 mod layout;
-mod plan;
+mod observe;
 mod planned;
 mod process;
 mod registry;
@@ -44,15 +46,15 @@ pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory, PlacementError,
-    Result,
+    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory,
+    OverCapacity, PlacementError, PlanError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
 };
 pub use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
-pub use crate::layout::{DeviceLayout, LayoutError};
-pub use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
+pub use crate::layout::{DeviceLayout, LayoutError, Tag, TagError};
+pub use crate::plan::{MemoryPlan, Placement, PlanOptions, PlanRequest, PlanValue, PlannedBuffer};
 pub use crate::planned::PlannedMemory;
 pub use crate::process::ProcessGeneration;
 pub use crate::registry::DeviceAllocatorRegistry;

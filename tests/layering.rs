@@ -14,8 +14,8 @@ const RANKS: &[&[&str]] = &[
     &["device", "layout", "address", "scalar", "process", "unwind"],
     &["error"],
     &["allocator", "free_failure", "plan", "shape"],
-    &["span"],
-    &["backend/", "pte"],
+    &["span", "observe"],
+    &["adaptor/", "backend/", "pte"],
     &["registry"],
     &["buffer"],
     &[

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::mem::size_of;
+use std::sync::Arc;
 
 use device_memory::{
-    AllocatorFault, Device, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType, Error,
-    ErrorKind, InvalidProgram, LayoutError, Operation, OutOfMemory, ParseDeviceError,
-    PlacementError, Result, ScalarType, ShapeDynamism,
+    AllocatorFault, Attempt, Device, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType,
+    Error, ErrorKind, HostAllocator, InvalidProgram, LayoutError, Operation, OutOfMemory,
+    ParseDeviceError, PlacementError, Result, ScalarType, ShapeDynamism, Tag,
 };
 use proptest::prelude::*;
 
@@ -1133,5 +1134,102 @@ fn what_is_passed_about_is_small() {
     assert_eq!(
         size_of::<Result<DeviceMemoryBuffer>>(),
         size_of::<DeviceMemoryBuffer>()
+    );
+}
+
+#[test]
+fn a_layout_carries_a_tag_and_is_another_layout_with_it() {
+    let plain = DeviceLayout::new(4096, 256).unwrap();
+
+    let tagged = plain.with_tag(Tag::WEIGHTS);
+
+    assert_eq!(plain.tag(), Tag::NONE);
+    assert_eq!(tagged.tag(), Tag::WEIGHTS);
+    assert_eq!((tagged.size(), tagged.align()), (4096, 256));
+    assert_ne!(tagged, plain);
+    assert_eq!(tagged.with_tag(Tag::NONE), plain);
+    assert_eq!(
+        format!("{tagged:?}"),
+        "DeviceLayout { size: 4096, align: 256, tag: weights }"
+    );
+    assert_eq!(
+        format!("{plain:?}"),
+        "DeviceLayout { size: 4096, align: 256 }"
+    );
+}
+
+#[test]
+fn every_alignment_survives_beside_every_built_in_tag() {
+    let tags = [
+        Tag::NONE,
+        Tag::WEIGHTS,
+        Tag::ACTIVATIONS,
+        Tag::KV_CACHE,
+        Tag::SCRATCH,
+        Tag::SCRATCH.persistent(),
+    ];
+
+    for exponent in 0..62 {
+        for tag in tags {
+            let layout = DeviceLayout::new(1, 1 << exponent).unwrap().with_tag(tag);
+
+            assert_eq!((layout.align(), layout.tag()), (1 << exponent, tag));
+        }
+    }
+}
+
+#[test]
+fn a_buffer_keeps_its_tag_whether_its_handle_is_counted_or_not() {
+    let layout = DeviceLayout::new(64, 64).unwrap().with_tag(Tag::KV_CACHE);
+
+    let counted = DeviceMemoryBuffer::create_with(Arc::new(HostAllocator), layout, 0).unwrap();
+    let forever = DeviceMemoryBuffer::create_with(&HostAllocator, layout, 0).unwrap();
+
+    assert_eq!(counted.layout(), layout);
+    assert_eq!(forever.layout(), layout);
+}
+
+#[test]
+fn tags_are_named_once_and_only_so_many() {
+    assert_eq!(Tag::named("none"), Ok(Tag::NONE));
+    assert_eq!(Tag::named("weights"), Ok(Tag::WEIGHTS));
+    assert_eq!(Tag::named("scratch"), Ok(Tag::SCRATCH));
+    let made: Vec<_> = (0..Tag::LIMIT)
+        .map(|n| Tag::named(&format!("made{n}")).unwrap())
+        .collect();
+
+    let error = Tag::named("one too many").unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "no more than 123 tags can be named in a process"
+    );
+    for (n, tag) in made.iter().enumerate() {
+        assert_eq!(tag.name(), format!("made{n}"));
+        assert_eq!(Tag::named(tag.name()), Ok(*tag));
+        assert!(!tag.is_persistent() && tag.persistent().is_persistent());
+        assert_eq!(tag.persistent().name(), tag.name());
+    }
+}
+
+#[test]
+fn a_report_says_what_the_memory_was_for_and_what_was_tried() {
+    let layout = DeviceLayout::new(64, 64).unwrap().with_tag(Tag::KV_CACHE);
+    let mut report = OutOfMemory::new(Device::CPU, layout);
+    report.device_free = Some(8);
+    report.tried = vec![
+        Attempt::Search,
+        Attempt::Drain,
+        Attempt::Trim,
+        Attempt::Upstream,
+        Attempt::Hook,
+    ];
+
+    let error = Error::from(report);
+
+    assert_eq!(
+        error.to_string(),
+        "out of memory on cpu:0: 64 bytes requested (align 64, tag kv_cache), \
+         8 free on the device; tried search, drain, trim, upstream, hook"
     );
 }

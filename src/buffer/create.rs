@@ -183,8 +183,9 @@ impl DeviceMemoryBuffer {
         }
         // SAFETY: these are the parts of the handle that this buffer owns
         // (invariant 0); what is made of them here is not dropped.
-        let handle =
-            ManuallyDrop::new(unsafe { AllocatorHandle::from_parts(self.allocator, self.counted) });
+        let handle = ManuallyDrop::new(unsafe {
+            AllocatorHandle::from_parts(self.allocator, self.is_counted())
+        });
         let mut clone = Self::allocate(&*handle, self.layout(), self.device)?;
         clone.copy_from(self.as_span())?;
         Ok(clone)

@@ -27,7 +27,7 @@ impl RawDeviceMemory {
         self.inner.ptr()
     }
 
-    /// The size and alignment that were asked for.
+    /// The layout that was asked for.
     #[must_use]
     pub fn layout(&self) -> DeviceLayout {
         self.inner.layout()

@@ -7,8 +7,9 @@ use std::error::Error as StdError;
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::error::{
     AllocatorFault, Error, GraphFault, InvalidProgram, Operation, OutOfMemory, PlacementError,
+    PlanError,
 };
-use crate::layout::LayoutError;
+use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
 ///
@@ -45,6 +46,9 @@ pub enum ErrorKind {
     /// A size or an alignment that no allocation can have.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// A tag that can not be made.
+    #[error(transparent)]
+    Tag(#[from] TagError),
     /// The device had no room. Freeing memory and trying again may succeed.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
@@ -198,6 +202,9 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A request has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A plan needs more bytes on a device than can be addressed.
     #[error("plan needs more bytes on {device} than can be addressed")]
     PlanTooLarge {

@@ -5,7 +5,35 @@
 use std::fmt;
 
 use crate::device::Device;
-use crate::layout::DeviceLayout;
+use crate::layout::{DeviceLayout, Tag};
+
+/// Something that was tried before memory was said to be out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// A free block that is large enough was looked for.
+    Search,
+    /// Frees that waited for work on the device were completed.
+    Drain,
+    /// Memory that was cached and unused was given back to the layer below.
+    Trim,
+    /// The layer below was asked.
+    Upstream,
+    /// The program was asked to make room.
+    Hook,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Search => "search",
+            Self::Drain => "drain",
+            Self::Trim => "trim",
+            Self::Upstream => "upstream",
+            Self::Hook => "hook",
+        })
+    }
+}
 
 /// What was asked for, and what was known of the memory when it was refused.
 ///
@@ -15,15 +43,16 @@ use crate::layout::DeviceLayout;
 /// # Examples
 ///
 /// ```
-/// use device_memory::{Device, DeviceLayout, OutOfMemory};
+/// use device_memory::{Attempt, Device, DeviceLayout, OutOfMemory};
 ///
 /// let mut report = OutOfMemory::new(Device::CPU, DeviceLayout::new(65, 16)?);
 /// report.in_use = Some(0);
 /// report.limit = Some(64);
+/// report.tried = vec![Attempt::Search, Attempt::Trim];
 ///
 /// assert_eq!(
 ///     report.to_string(),
-///     "out of memory on cpu:0: 65 bytes requested (align 16), 0 in use, limit 64"
+///     "out of memory on cpu:0: 65 bytes requested (align 16), 0 in use, limit 64; tried search, trim"
 /// );
 /// # Ok::<(), device_memory::Error>(())
 /// ```
@@ -36,6 +65,8 @@ pub struct OutOfMemory {
     pub requested: usize,
     /// The alignment asked for.
     pub align: usize,
+    /// What the memory was for.
+    pub tag: Tag,
     /// The bytes handed out to callers.
     pub in_use: Option<usize>,
     /// The bytes held from the layer below, in use or not.
@@ -48,6 +79,8 @@ pub struct OutOfMemory {
     pub device_free: Option<usize>,
     /// The bytes of the device.
     pub device_total: Option<usize>,
+    /// What was tried, in this order, by the layer that tried most.
+    pub tried: Vec<Attempt>,
 }
 
 impl OutOfMemory {
@@ -58,12 +91,14 @@ impl OutOfMemory {
             device,
             requested: layout.size(),
             align: layout.align(),
+            tag: layout.tag(),
             in_use: None,
             reserved: None,
             limit: None,
             largest_free: None,
             device_free: None,
             device_total: None,
+            tried: Vec::new(),
         }
     }
 }
@@ -75,12 +110,14 @@ impl OutOfMemory {
             device,
             requested: needed,
             align: 1,
+            tag: Tag::NONE,
             in_use: None,
             reserved: None,
             limit: None,
             largest_free: None,
             device_free: Some(free),
             device_total: Some(total),
+            tried: Vec::new(),
         }
     }
 }
@@ -89,9 +126,14 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "out of memory on {}: {} bytes requested (align {})",
+            "out of memory on {}: {} bytes requested (align {}",
             self.device, self.requested, self.align
         )?;
+        if self.tag == Tag::NONE {
+            f.write_str(")")?;
+        } else {
+            write!(f, ", tag {})", self.tag)?;
+        }
         if let Some(bytes) = self.in_use {
             write!(f, ", {bytes} in use")?;
         }
@@ -109,6 +151,11 @@ impl fmt::Display for OutOfMemory {
             (Some(free), None) => write!(f, ", {free} free on the device"),
             (None, Some(total)) => write!(f, ", {total} on the device"),
             (None, None) => Ok(()),
+        }?;
+        for (n, attempt) in self.tried.iter().enumerate() {
+            let before = if n == 0 { "; tried" } else { "," };
+            write!(f, "{before} {attempt}")?;
         }
+        Ok(())
     }
 }

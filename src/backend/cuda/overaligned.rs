@@ -25,7 +25,7 @@ impl Overaligned {
     /// Whether anything is kept of blocks with this layout.
     #[inline]
     pub(super) fn keeps(layout: DeviceLayout) -> bool {
-        u32::from(layout.align_log2()) > Self::NATURAL_ALIGN.trailing_zeros()
+        layout.align_log2() > Self::NATURAL_ALIGN.trailing_zeros()
     }
 
     /// The bytes to ask the driver for.

@@ -1,0 +1,5 @@
+//! Allocators over allocators.
+#![cfg(feature = "testing")]
+
+#[path = "adaptor/observed.rs"]
+mod observed;
