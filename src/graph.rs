@@ -32,13 +32,15 @@ mod value;
 
 use crate::device::Device;
 use crate::error::{GraphFault, Result};
+use crate::shape::TensorSpec;
 
 pub use build::{GraphBuilder, Output};
 pub use elide::elide_copies;
 pub use lifetime::{Lifetime, lifetimes};
 pub use node::{Node, Op};
 pub use options::{MethodOptions, PropagateOptions, Skip};
-pub use place::{PlannedGraph, PlanningOptions};
+pub(crate) use place::Scope;
+pub use place::{Place, PlannedGraph, PlanningOptions};
 pub use propagate::propagate;
 pub use tag::tag_devices;
 pub use target::{parse_target_device, target_device};
@@ -207,6 +209,12 @@ impl Graph {
         self.roots.get(id.index()).copied()
     }
 
+    /// The descriptions of some of its values.
+    fn specs(&self, ids: &[ValueId]) -> Vec<&TensorSpec> {
+        let values = ids.iter().filter_map(|&id| self.value(id));
+        values.map(Value::spec).collect()
+    }
+
     /// The device of a value of this graph.
     fn device_of(&self, id: ValueId) -> Device {
         self.value(id).map_or(Device::CPU, Value::device)
@@ -216,6 +224,19 @@ impl Graph {
         for (index, node) in self.nodes.iter().enumerate() {
             for inner in node.op.graphs() {
                 inner.find_wrong_device()?;
+                let ends = inner.inputs.iter().chain(&inner.outputs);
+                let values = ends.filter_map(|&id| inner.value(id));
+                if let Some(value) = values
+                    .into_iter()
+                    .find(|value| value.device() != Device::CPU)
+                {
+                    return Err(GraphFault::WrongDevice {
+                        node: check::describe(index, node),
+                        value: value.name.clone(),
+                        expected: Device::CPU,
+                        found: value.device(),
+                    });
+                }
             }
             let device = match (&node.op, node.outputs.first()) {
                 (Op::Copy | Op::View, Some(&output)) => self.device_of(output),
@@ -232,7 +253,10 @@ impl Graph {
                 if found != device {
                     return Err(GraphFault::WrongDevice {
                         node: check::describe(index, node),
-                        value: self.value(id).map(|value| value.name.clone()).unwrap_or_default(),
+                        value: self
+                            .value(id)
+                            .map(|value| value.name.clone())
+                            .unwrap_or_default(),
                         expected: device,
                         found,
                     });

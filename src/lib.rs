@@ -16,9 +16,11 @@
 
 pub mod adaptor;
 pub mod backend;
+pub mod graph;
 pub mod plan;
 #[cfg(feature = "pte")]
 pub mod pte;
+pub mod runner;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -46,7 +48,7 @@ pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory,
+    AllocatorFault, Attempt, Error, ErrorKind, GraphFault, InvalidProgram, Operation, OutOfMemory,
     OverCapacity, PlacementError, PlanError, Result,
 };
 pub use crate::free_failure::{

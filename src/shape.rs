@@ -149,7 +149,9 @@ impl TensorSpec {
     pub fn resized(&self, sizes: &[usize]) -> Result<Self> {
         let refuse = |why: &str| {
             let planned = &self.sizes;
-            invalid(format!("sizes {sizes:?} where {planned:?} are planned: {why}"))
+            invalid(format!(
+                "sizes {sizes:?} where {planned:?} are planned: {why}"
+            ))
         };
         if sizes.len() != self.sizes.len() {
             return Err(refuse("the number of dimensions differs"));

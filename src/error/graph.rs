@@ -114,6 +114,15 @@ pub enum GraphFault {
         /// The value.
         value: String,
     },
+    /// A value has no bytes when the graph is to run, or is not what can be given,
+    /// written or read.
+    #[error("value {value:?}: {reason}")]
+    Access {
+        /// The value.
+        value: String,
+        /// Why not.
+        reason: String,
+    },
     /// Options name something that the graph does not have.
     #[error("no {what} is named {name:?}: the graph has {}", known.join(", "))]
     UnknownName {

@@ -213,7 +213,11 @@ impl GraphBuilder {
         outputs: [Output; N],
     ) -> [ValueId; N] {
         let outputs = outputs.map(|output| {
-            let Output { spec, name: own, base } = output;
+            let Output {
+                spec,
+                name: own,
+                base,
+            } = output;
             let name_of_value = own.unwrap_or_else(|| self.names.fresh(name));
             self.add(name_of_value, spec, Role::Computed, base)
         });
@@ -249,7 +253,9 @@ impl GraphBuilder {
 
     /// The device of a value.
     pub(super) fn device_of(&self, id: ValueId) -> Device {
-        self.values.get(id.index()).map_or(Device::CPU, Value::device)
+        self.values
+            .get(id.index())
+            .map_or(Device::CPU, Value::device)
     }
 
     /// Adds a node whose outputs are values already.
@@ -295,13 +301,7 @@ impl GraphBuilder {
         });
     }
 
-    fn add(
-        &mut self,
-        name: String,
-        spec: TensorSpec,
-        role: Role,
-        base: Option<Base>,
-    ) -> ValueId {
+    fn add(&mut self, name: String, spec: TensorSpec, role: Role, base: Option<Base>) -> ValueId {
         let id = ValueId::at(self.values.len());
         self.names.taken.insert(name.clone());
         self.values.push(Value {

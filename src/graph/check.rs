@@ -147,7 +147,11 @@ impl<'a> Checker<'a> {
             {
                 let user = || format!("value {:?}", value.name);
                 let base = self.value(&user, base.value)?;
-                return Err(base_fault(value, base, "only what a node makes can lie in another value"));
+                return Err(base_fault(
+                    value,
+                    base,
+                    "only what a node makes can lie in another value",
+                ));
             }
         }
         Ok(())
@@ -316,12 +320,18 @@ impl<'a> Checker<'a> {
                 check_inner(user, "otherwise", otherwise, operands, &outputs)
             }
             Op::Loop { condition, body } => {
-                let truth = condition.outputs.first().and_then(|&id| condition.value(id));
+                let truth = condition
+                    .outputs
+                    .first()
+                    .and_then(|&id| condition.value(id));
                 if let (Some(truth), 1) = (truth, condition.outputs.len()) {
                     check_truth(user, "the output of its condition", &truth.spec)?;
                 } else {
                     let found = condition.outputs.len();
-                    return Err(arguments(user, format!("its condition has {found} outputs, not 1")));
+                    return Err(arguments(
+                        user,
+                        format!("its condition has {found} outputs, not 1"),
+                    ));
                 }
                 check_inner_inputs(user, "condition", condition, &inputs)?;
                 check_inner(user, "body", body, &inputs, &outputs)?;
@@ -346,8 +356,7 @@ impl<'a> Checker<'a> {
 /// Whether bytes of one can be those of the other, by what is known of them
 /// before they run.
 fn can_copy(from: &TensorSpec, to: &TensorSpec) -> bool {
-    let fixed =
-        from.dynamism() == ShapeDynamism::Static && to.dynamism() == ShapeDynamism::Static;
+    let fixed = from.dynamism() == ShapeDynamism::Static && to.dynamism() == ShapeDynamism::Static;
     from.scalar_type() == to.scalar_type()
         && from.dim_order() == to.dim_order()
         && (from.sizes() == to.sizes() || !fixed)

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::graph::{Base, Graph, Lifetime, Node, Op, Value, ValueId, lifetimes};
+use crate::graph::lifetime::{Clock, lifetimes_on};
+use crate::graph::{Base, Graph, Lifetime, Node, Op, Role, Value, ValueId};
 
 /// Removes copies of copies where the first value, or a copy between, is already on
 /// the device, in the graphs inside this one too; then removes copies that nothing
@@ -55,7 +56,7 @@ pub fn elide_copies(graph: &Graph, direct: bool) -> Result<Graph> {
             *input = elider.current(*input);
         }
         if let (Op::Copy, &[source], &[copy]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-            let step = index.saturating_add(1);
+            let step = elider.clock.start(index);
             match elider.shorten(source, copy, step, direct) {
                 Shortened::Removed => continue,
                 Shortened::From(source) => node.inputs = vec![source],
@@ -76,6 +77,7 @@ enum Shortened {
 
 struct Elider<'g> {
     graph: &'g Graph,
+    clock: Clock,
     lifetimes: Vec<Lifetime>,
     /// At which steps the bytes of a value are written in place.
     writes: HashMap<ValueId, Vec<usize>>,
@@ -87,19 +89,23 @@ struct Elider<'g> {
 
 impl<'g> Elider<'g> {
     fn new(graph: &'g Graph) -> Self {
+        let clock = Clock::of(graph);
         let mut writes: HashMap<ValueId, Vec<usize>> = HashMap::new();
         for (index, node) in graph.nodes().iter().enumerate() {
             for &output in node.outputs() {
-                let in_place = graph.value(output).is_some_and(|value| value.base.is_some());
+                let in_place = graph
+                    .value(output)
+                    .is_some_and(|value| value.base.is_some());
                 let root = graph.root(output);
                 if let (true, true, Some(root)) = (in_place, node.writes_bases(), root) {
                     let steps = writes.entry(root.value).or_default();
-                    steps.push(index.saturating_add(1));
+                    steps.push(clock.start(index));
                 }
             }
         }
         Self {
-            lifetimes: lifetimes(graph),
+            lifetimes: lifetimes_on(graph, &clock),
+            clock,
             writes,
             sources: HashMap::new(),
             replaced: HashMap::new(),
@@ -113,29 +119,27 @@ impl<'g> Elider<'g> {
 
     /// Looks for a better source of `copy`, made of `source` at `step`, among what
     /// the source was copied from.
-    fn shorten(
-        &mut self,
-        source: ValueId,
-        copy: ValueId,
-        step: usize,
-        direct: bool,
-    ) -> Shortened {
+    fn shorten(&mut self, source: ValueId, copy: ValueId, step: usize, direct: bool) -> Shortened {
         let mut best = source;
-        let (mut at, mut from) = (source, step);
+        let mut at = source;
         while let Some(&(earlier, copied)) = self.sources.get(&at) {
-            (at, from) = (earlier, copied);
-            if self.can_stand_for(at, copy, from) {
+            at = earlier;
+            if self.can_stand_for(at, copy, copied) {
                 self.replaced.insert(copy, at);
                 return Shortened::Removed;
             }
-            if direct && self.is_direct(at, copy) && self.keeps_bytes(at, from, step) {
+            let by_way_of_host = self.device_of(best) == Device::CPU;
+            let usable = self.is_direct(at, copy) && self.keeps_bytes(at, copied, step);
+            if direct && by_way_of_host && usable {
                 best = at;
             }
         }
-        let own = self.graph.value(copy).is_some_and(|value| value.base.is_none());
+        let own = self
+            .graph
+            .value(copy)
+            .is_some_and(|value| value.base.is_none());
         if own && !self.is_written(copy) {
-            let made = if best == source { step } else { from.min(step) };
-            self.sources.insert(copy, (best, made));
+            self.sources.insert(copy, (best, step));
         }
         Shortened::From(best)
     }
@@ -162,6 +166,10 @@ impl<'g> Elider<'g> {
         })
     }
 
+    fn device_of(&self, id: ValueId) -> Device {
+        self.graph.value(id).map_or(Device::CPU, Value::device)
+    }
+
     fn is_written(&self, id: ValueId) -> bool {
         self.writes.contains_key(&id)
     }
@@ -184,11 +192,6 @@ impl<'g> Elider<'g> {
             }
         }
         let mut used = vec![false; values.len()];
-        let mut mark = |used: &mut Vec<bool>, id: ValueId| {
-            if let Some(used) = used.get_mut(id.index()) {
-                *used = true;
-            }
-        };
         for &output in graph.outputs() {
             mark(&mut used, output);
         }
@@ -213,7 +216,7 @@ impl<'g> Elider<'g> {
         kept.reverse();
         let stays = |index: usize, value: &Value| {
             let made = used.get(index).copied().unwrap_or(true);
-            made || value.role != super::Role::Computed
+            made || value.role != Role::Computed
         };
         let mut numbers = Vec::with_capacity(values.len());
         let mut next = 0_usize;
@@ -253,5 +256,11 @@ impl<'g> Elider<'g> {
             inputs,
             outputs,
         )?)
+    }
+}
+
+fn mark(used: &mut [bool], id: ValueId) {
+    if let Some(used) = used.get_mut(id.index()) {
+        *used = true;
     }
 }

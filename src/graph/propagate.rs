@@ -119,7 +119,11 @@ fn insert(graph: &Graph, options: &MethodOptions) -> Result<Graph> {
     let mut outputs = Vec::with_capacity(graph.outputs().len());
     for &output in graph.outputs() {
         let stays = is_resident_output(graph, options, output);
-        outputs.push(if stays { output } else { inserter.on_host(output) });
+        outputs.push(if stays {
+            output
+        } else {
+            inserter.on_host(output)
+        });
     }
     inserter.builder.finish(&outputs)
 }
@@ -148,7 +152,9 @@ fn devices(graph: &Graph, options: &MethodOptions) -> Vec<Device> {
                 Role::MutableBuffer => options.resident_buffers.contains(value.name()),
                 Role::Constant | Role::Computed => false,
             });
-            let slots = devices.get_mut(root.index()).zip(placed.get_mut(root.index()));
+            let slots = devices
+                .get_mut(root.index())
+                .zip(placed.get_mut(root.index()));
             if let (true, Some((of_root, placed @ false))) = (resident, slots) {
                 *of_root = device;
                 *placed = true;
