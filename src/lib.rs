@@ -16,8 +16,11 @@
 
 pub mod adaptor;
 pub mod backend;
+pub mod graph;
+pub mod plan;
 #[cfg(feature = "pte")]
 pub mod pte;
+pub mod runner;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -30,7 +33,6 @@ mod free_failure;
 mod hierarchical;
 mod layout;
 mod observe;
-mod plan;
 mod planned;
 mod process;
 mod registry;
@@ -46,15 +48,15 @@ pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory,
-    PlacementError, Result,
+    AllocatorFault, Attempt, Error, ErrorKind, GraphFault, InvalidProgram, Operation, OutOfMemory,
+    OverCapacity, PlacementError, PlanError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
 };
 pub use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
 pub use crate::layout::{DeviceLayout, LayoutError, Tag, TagError};
-pub use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
+pub use crate::plan::{MemoryPlan, Placement, PlanOptions, PlanRequest, PlanValue, PlannedBuffer};
 pub use crate::planned::PlannedMemory;
 pub use crate::process::ProcessGeneration;
 pub use crate::registry::DeviceAllocatorRegistry;

@@ -5,7 +5,10 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, GraphFault, InvalidProgram, Operation, OutOfMemory, PlacementError,
+    PlanError,
+};
 use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
@@ -199,6 +202,9 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A request has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A plan needs more bytes on a device than can be addressed.
     #[error("plan needs more bytes on {device} than can be addressed")]
     PlanTooLarge {
@@ -249,6 +255,9 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// A graph contradicts itself, or what is asked of it does.
+    #[error(transparent)]
+    InvalidGraph(#[from] GraphFault),
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
