@@ -5,7 +5,9 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, InvalidProgram, InvalidWeights, Operation, OutOfMemory, PlacementError,
+};
 use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
@@ -252,6 +254,9 @@ pub enum ErrorKind {
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
+    /// A file of weights is malformed, or lacks a tensor.
+    #[error(transparent)]
+    InvalidWeights(#[from] InvalidWeights),
 }
 
 impl From<OutOfMemory> for ErrorKind {
