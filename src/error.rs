@@ -16,6 +16,7 @@ mod out_of_memory;
 mod placement;
 mod planning;
 mod program;
+mod weights;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -31,6 +32,7 @@ pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
 pub use planning::{OverCapacity, PlanError};
 pub use program::InvalidProgram;
+pub use weights::InvalidWeights;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -156,6 +158,7 @@ impl Error {
     /// | `NotFound` | `0x20` |
     /// | `MemoryAllocationFailed` | `0x21` |
     /// | `InvalidProgram` | `0x23` |
+    /// | `InvalidExternalData` | `0x24` |
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.root() {
@@ -193,6 +196,7 @@ impl Error {
             ErrorKind::Plan(PlanError::OverCapacity(_)) | ErrorKind::OutOfMemory(_) => 0x21,
             ErrorKind::Plan(_) => 0x12,
             ErrorKind::InvalidProgram(_) => 0x23,
+            ErrorKind::InvalidWeights(_) => 0x24,
         }
     }
 

@@ -16,6 +16,8 @@
 
 pub mod adaptor;
 pub mod backend;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
 pub mod graph;
 pub mod plan;
 #[cfg(feature = "pte")]
@@ -23,6 +25,8 @@ pub mod pte;
 pub mod runner;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "safetensors")]
+pub mod weights;
 
 mod address;
 mod allocator;
@@ -35,6 +39,8 @@ mod layout;
 mod observe;
 mod planned;
 mod process;
+#[cfg(any(feature = "cuda", feature = "safetensors"))]
+mod reading;
 mod registry;
 mod scalar;
 mod shape;
@@ -48,8 +54,8 @@ pub use crate::backend::host::HostAllocator;
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Attempt, Error, ErrorKind, GraphFault, InvalidProgram, Operation, OutOfMemory,
-    OverCapacity, PlacementError, PlanError, Result,
+    AllocatorFault, Attempt, Error, ErrorKind, GraphFault, InvalidProgram, InvalidWeights,
+    Operation, OutOfMemory, OverCapacity, PlacementError, PlanError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,

@@ -6,8 +6,8 @@ use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::error::{
-    AllocatorFault, Error, GraphFault, InvalidProgram, Operation, OutOfMemory, PlacementError,
-    PlanError,
+    AllocatorFault, Error, GraphFault, InvalidProgram, InvalidWeights, Operation, OutOfMemory,
+    PlacementError, PlanError,
 };
 use crate::layout::{LayoutError, TagError};
 
@@ -261,6 +261,9 @@ pub enum ErrorKind {
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
+    /// A file of weights is malformed, or lacks a tensor.
+    #[error(transparent)]
+    InvalidWeights(#[from] InvalidWeights),
 }
 
 impl From<OutOfMemory> for ErrorKind {

@@ -111,7 +111,10 @@ fn a_copy_that_is_an_output_stays() {
     assert_eq!(elide_copies(&graph, false).unwrap(), graph);
     // The way may still be made shorter.
     let direct = elide_copies(&graph, true).unwrap();
-    assert_eq!(listing(&direct), ["copy a:cuda:0 -> up:cuda:0".replace("copy", "up")]);
+    assert_eq!(
+        listing(&direct),
+        ["copy a:cuda:0 -> up:cuda:0".replace("copy", "up")]
+    );
 }
 
 #[test]
@@ -132,7 +135,12 @@ fn views_of_a_copy_that_is_elided_are_views_of_its_source() {
     let down = builder.copy("down", a, spec());
     let up = builder.copy("up", down, spec().with_device(CUDA_0));
     let view = builder.view("view", up, 0, spec().with_device(CUDA_0));
-    let [b] = builder.delegate("b", Some(CUDA_0), &[view], [spec().with_device(CUDA_0).into()]);
+    let [b] = builder.delegate(
+        "b",
+        Some(CUDA_0),
+        &[view],
+        [spec().with_device(CUDA_0).into()],
+    );
     let graph = elide_copies(&builder.finish(&[b]).unwrap(), false).unwrap();
 
     assert_eq!(graph.count_copies().total(), 0);

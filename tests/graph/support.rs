@@ -68,7 +68,12 @@ pub(crate) fn listing(graph: &Graph) -> Vec<String> {
         let value = graph.value(id).unwrap();
         format!("{}:{}", value.name(), value.device())
     };
-    let list = |ids: &[ValueId]| ids.iter().map(|&id| named(id)).collect::<Vec<_>>().join(" ");
+    let list = |ids: &[ValueId]| {
+        ids.iter()
+            .map(|&id| named(id))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let nodes = graph.nodes().iter();
     nodes
         .map(|node| {
@@ -81,10 +86,16 @@ pub(crate) fn listing(graph: &Graph) -> Vec<String> {
 /// Whether a copy to a device is made of a copy from a device.
 pub(crate) fn has_bounce(graph: &Graph) -> bool {
     let is_copy = |id: ValueId| {
-        let maker = graph.nodes().iter().find(|node| node.outputs().contains(&id));
+        let maker = graph
+            .nodes()
+            .iter()
+            .find(|node| node.outputs().contains(&id));
         maker.is_some_and(|node| matches!(node.op(), Op::Copy))
     };
-    let mut copies = graph.nodes().iter().filter(|node| matches!(node.op(), Op::Copy));
+    let mut copies = graph
+        .nodes()
+        .iter()
+        .filter(|node| matches!(node.op(), Op::Copy));
     copies.any(|node| node.inputs().iter().copied().any(is_copy))
 }
 

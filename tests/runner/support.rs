@@ -24,7 +24,12 @@ pub(crate) fn mix(call: &mut Call<'_>) -> Result<()> {
     let (inputs, outputs) = call.arguments();
     let mut bytes = Vec::new();
     for input in inputs {
-        assert_eq!(input.span().device(), device, "{name} reads {}", input.name());
+        assert_eq!(
+            input.span().device(),
+            device,
+            "{name} reads {}",
+            input.name()
+        );
         bytes.push(input.span().to_vec()?);
     }
     let mut starts = Vec::new();
@@ -35,7 +40,10 @@ pub(crate) fn mix(call: &mut Call<'_>) -> Result<()> {
         sizes.push(span.len());
         starts.push(span.as_span().to_vec()?);
     }
-    for (output, bytes) in outputs.iter_mut().zip(compute(name, &bytes, &starts, &sizes)) {
+    for (output, bytes) in outputs
+        .iter_mut()
+        .zip(compute(name, &bytes, &starts, &sizes))
+    {
         output.span_mut()?.copy_from_host(&bytes)?;
     }
     Ok(())
@@ -44,5 +52,8 @@ pub(crate) fn mix(call: &mut Call<'_>) -> Result<()> {
 /// The graph and all inside it.
 pub(crate) fn all_graphs(graph: &Graph) -> Vec<&Graph> {
     let inner = graph.nodes().iter().flat_map(|node| Op::graphs(node.op()));
-    [graph].into_iter().chain(inner.flat_map(all_graphs)).collect()
+    [graph]
+        .into_iter()
+        .chain(inner.flat_map(all_graphs))
+        .collect()
 }

@@ -93,10 +93,7 @@ impl FakeDevice {
 }
 
 /// Where the spans are, which must be on the device `expected`.
-fn ranges<'a>(
-    expected: Device,
-    spans: impl Iterator<Item = DeviceSpan<'a>>,
-) -> Result<Vec<Range>> {
+fn ranges<'a>(expected: Device, spans: impl Iterator<Item = DeviceSpan<'a>>) -> Result<Vec<Range>> {
     spans
         .map(|span| {
             let found = span.device();
