@@ -8,40 +8,40 @@ use crate::kernels::{DeltaHeads, Heads};
 
 /// The sizes and constants of a model.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// The length of what flows between layers.
-    pub hidden: usize,
+    pub(crate) hidden: usize,
     /// How many tokens there are.
-    pub vocabulary: usize,
+    pub(crate) vocabulary: usize,
     /// What each layer mixes positions with.
-    pub layers: Vec<Mixer>,
+    pub(crate) layers: Vec<Mixer>,
     /// The heads of full attention.
-    pub heads: Heads,
+    pub(crate) heads: Heads,
     /// The heads of linear attention, where there are such layers.
-    pub delta: Option<DeltaHeads>,
+    pub(crate) delta: Option<DeltaHeads>,
     /// The width of the convolution of linear attention.
-    pub convolution: usize,
+    pub(crate) convolution: usize,
     /// How many values of a head are turned by the position.
-    pub rotary: usize,
+    pub(crate) rotary: usize,
     /// The base of the frequencies.
-    pub theta: f32,
+    pub(crate) theta: f32,
     /// How many experts there are, and how many see a token.
-    pub experts: (usize, usize),
+    pub(crate) experts: (usize, usize),
     /// The hidden length of an expert.
-    pub expert_hidden: usize,
+    pub(crate) expert_hidden: usize,
     /// The hidden length of the expert that sees every token, if there is one.
-    pub shared_hidden: Option<usize>,
+    pub(crate) shared_hidden: Option<usize>,
     /// What is added to the weights of a norm.
-    pub norm_offset: f32,
+    pub(crate) norm_offset: f32,
     /// What is added to a mean square.
-    pub epsilon: f32,
+    pub(crate) epsilon: f32,
     /// Whether the projection of queries makes a gate for each too.
-    pub gated: bool,
+    pub(crate) gated: bool,
 }
 
 /// What a layer mixes positions with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mixer {
+pub(crate) enum Mixer {
     /// Attention over all positions before.
     Attention,
     /// The gated delta rule, over a state of fixed size.
@@ -50,11 +50,13 @@ pub enum Mixer {
 
 impl Config {
     /// Reads `NAME.config.json`, as the `transformers` package writes it.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let json: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         let number = |name: &str| {
-            let value = json[name].as_u64().and_then(|value| usize::try_from(value).ok());
+            let value = json[name]
+                .as_u64()
+                .and_then(|value| usize::try_from(value).ok());
             value.ok_or_else(|| format!("{}: no number {name}", path.display()))
         };
         let rope = &json["rope_parameters"];

@@ -5,9 +5,36 @@
 
 use crate::kernels::{self, DeltaHeads, Heads, Paging};
 
+/// The part of a layer in the blocks of the pool; see [`Paging`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PagedLayer {
+    /// The positions in a block.
+    pub(crate) positions: usize,
+    /// The floats of a block.
+    pub(crate) block: usize,
+    /// The floats of a block that come before this layer's.
+    pub(crate) first: usize,
+}
+
+impl PagedLayer {
+    fn with(self, table: &[i64]) -> Paging<'_> {
+        let Self {
+            positions,
+            block,
+            first,
+        } = self;
+        Paging {
+            table,
+            positions,
+            block,
+            first,
+        }
+    }
+}
+
 /// A kernel with its constants. What it reads and writes is the node's.
 #[derive(Clone, Debug)]
-pub enum Kernel {
+pub(crate) enum Kernel {
     /// Token and table in, row out.
     Embed,
     /// Input and weights in.
@@ -22,12 +49,16 @@ pub enum Kernel {
         offset: f32,
         epsilon: f32,
     },
-    /// Keys, values, position and table in; the pool is written over.
-    Append { positions: usize },
-    /// Queries, pool, position and table in.
-    Attention { positions: usize, heads: Heads },
+    /// Keys, values, position and table in; the pool is written.
+    Append { layer: PagedLayer },
+    /// Queries, position and table in, then the pool.
+    Attention { layer: PagedLayer, heads: Heads },
     /// Input and gates in.
-    Gate { start: usize, stride: usize, size: usize },
+    Gate {
+        start: usize,
+        stride: usize,
+        size: usize,
+    },
     /// Two inputs.
     Add,
     /// Logits in, experts and shares out.
@@ -52,7 +83,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Its name in `kernels.cu`.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Embed => "embed",
             Self::RmsNorm { .. } => "rms_norm",
@@ -74,42 +105,66 @@ impl Kernel {
         }
     }
 
+    /// Whether it reads the pool of keys and values, after its inputs.
+    pub(crate) fn reads_pool(&self) -> bool {
+        matches!(self, Self::Attention { .. })
+    }
+
+    /// Whether it writes the pool of keys and values.
+    pub(crate) fn writes_pool(&self) -> bool {
+        matches!(self, Self::Append { .. })
+    }
+
     /// Computes on the host, over the bytes of what is read and of what is written.
     /// What is written over comes last among the written.
-    pub fn run(&self, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+    pub(crate) fn run(&self, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
         let f = |i: usize| floats(&reads[i]);
         let n = |i: usize| longs(&reads[i]);
-        let paging = |table, positions| Paging { table, positions };
         match self {
             Self::Embed => with(writes, |[out]| kernels::embed(n(0)[0], &f(1), out)),
             Self::RmsNorm { offset, epsilon } => {
-                with(writes, |[out]| kernels::rms_norm(&f(0), &f(1), *offset, *epsilon, out));
+                with(writes, |[out]| {
+                    kernels::rms_norm(&f(0), &f(1), *offset, *epsilon, out)
+                });
             }
             Self::Linear => with(writes, |[out]| kernels::linear(&f(0), &f(1), out)),
-            Self::NormRope { stride, rotary, theta, offset, epsilon } => with(writes, |[out]| {
+            Self::NormRope {
+                stride,
+                rotary,
+                theta,
+                offset,
+                epsilon,
+            } => with(writes, |[out]| {
                 let norm = (*offset, *epsilon);
                 kernels::norm_rope(&f(0), &f(1), n(2)[0], *stride, *rotary, *theta, norm, out);
             }),
-            Self::Append { positions } => with(writes, |[pool]| {
-                let table = n(3);
-                kernels::append(&f(0), &f(1), n(2)[0], paging(&table, *positions), pool);
+            Self::Append { layer } => with(writes, |[pool]| {
+                kernels::append(&f(0), &f(1), n(2)[0], layer.with(&n(3)), pool);
             }),
-            Self::Attention { positions, heads } => with(writes, |[out]| {
-                let table = n(3);
-                let paging = paging(&table, *positions);
-                kernels::attention(&f(0), &f(1), n(2)[0], paging, *heads, out);
+            Self::Attention { layer, heads } => with(writes, |[out]| {
+                kernels::attention(&f(0), &f(3), n(1)[0], layer.with(&n(2)), *heads, out);
             }),
-            Self::Gate { start, stride, size } => {
-                with(writes, |[out]| kernels::gate(&f(0), &f(1), *start, *stride, *size, out));
+            Self::Gate {
+                start,
+                stride,
+                size,
+            } => {
+                with(writes, |[out]| {
+                    kernels::gate(&f(0), &f(1), *start, *stride, *size, out)
+                });
             }
             Self::Add => with(writes, |[out]| kernels::add(&f(0), &f(1), out)),
             Self::Route => {
-                let [experts, shares] = writes else { panic!("route writes two") };
+                let [experts, shares] = writes else {
+                    panic!("route writes two")
+                };
                 let (mut chosen, mut parts) = (longs(experts), floats(shares));
                 kernels::route(&f(0), &mut chosen, &mut parts);
                 (*experts, *shares) = (long_bytes(&chosen), float_bytes(&parts));
             }
-            Self::ExpertsUp => with(writes, |[out]| kernels::experts_up(&f(0), &n(1), &f(2), out)),
+            Self::ExpertsUp => with(writes, |[out]| {
+                kernels::experts_up(&f(0), &n(1), &f(2), out)
+            }),
             Self::ExpertsDown => with(writes, |[out]| {
                 kernels::experts_down(&f(0), &n(1), &f(2), &f(3), out);
             }),
@@ -124,10 +179,14 @@ impl Kernel {
                 kernels::delta(&f(0), &f(1), &f(2), &f(3), &f(4), *heads, state, out);
             }),
             Self::GatedNorm { epsilon } => {
-                with(writes, |[out]| kernels::gated_norm(&f(0), &f(1), &f(2), *epsilon, out));
+                with(writes, |[out]| {
+                    kernels::gated_norm(&f(0), &f(1), &f(2), *epsilon, out)
+                });
             }
             Self::Choose => {
-                let [token, position] = writes else { panic!("choose writes two") };
+                let [token, position] = writes else {
+                    panic!("choose writes two")
+                };
                 let (mut chosen, mut next) = (longs(token), longs(position));
                 kernels::choose(&f(0), &mut chosen[0], &mut next[0]);
                 (*token, *position) = (long_bytes(&chosen), long_bytes(&next));
@@ -146,23 +205,33 @@ fn with<const N: usize>(writes: &mut [Vec<u8>], compute: impl FnOnce([&mut Vec<f
 }
 
 /// The floats in little-endian bytes.
-pub fn floats(bytes: &[u8]) -> Vec<f32> {
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     let words = bytes.chunks_exact(4);
-    words.map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+    words
+        .map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+        .collect()
 }
 
 /// The 64-bit integers in little-endian bytes.
-pub fn longs(bytes: &[u8]) -> Vec<i64> {
+pub(crate) fn longs(bytes: &[u8]) -> Vec<i64> {
     let words = bytes.chunks_exact(8);
-    words.map(|word| i64::from_le_bytes(std::array::from_fn(|i| word[i]))).collect()
+    words
+        .map(|word| i64::from_le_bytes(std::array::from_fn(|i| word[i])))
+        .collect()
 }
 
 /// Little-endian bytes of floats.
-pub fn float_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+pub(crate) fn float_bytes(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 /// Little-endian bytes of 64-bit integers.
-pub fn long_bytes(values: &[i64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+pub(crate) fn long_bytes(values: &[i64]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }

@@ -21,8 +21,9 @@ __device__ float inverse_rms(const float* x, long long n, float epsilon) {
 }
 
 // The first float of a position in the pool.
-__device__ long long start(const long long* table, long long positions, long long position, long long floats) {
-  return (table[position / positions] * positions + position % positions) * floats;
+__device__ long long start(const long long* table, long long positions, long long block, long long first,
+                           long long position, long long floats) {
+  return table[position / positions] * block + first + position % positions * floats;
 }
 
 extern "C" __global__ void embed(const long long* token, const float* table, float* out, long long size) {
@@ -58,32 +59,33 @@ extern "C" __global__ void norm_rope(const float* x, const float* weight, const 
 }
 
 extern "C" __global__ void append(const float* keys, const float* values, const long long* position,
-                                  const long long* table, float* pool, long long size, long long positions) {
-  float* to = pool + start(table, positions, position[0], 2 * size);
+                                  const long long* table, float* pool, long long size, long long positions,
+                                  long long block, long long first) {
+  float* to = pool + start(table, positions, block, first, position[0], 2 * size);
   for (long long i = threadIdx.x; i < size; i += THREADS) {
     to[i] = keys[i];
     to[size + i] = values[i];
   }
 }
 
-extern "C" __global__ void attention(const float* q, const float* pool, const long long* position,
-                                     const long long* table, float* out, long long queries, long long keys,
-                                     long long size, long long positions) {
+extern "C" __global__ void attention(const float* q, const long long* position, const long long* table,
+                                     const float* pool, float* out, long long queries, long long keys,
+                                     long long size, long long positions, long long block, long long first) {
   long long row = keys * size;
   float scale = 1.0f / sqrtf((float)size);
   for (long long head = threadIdx.x; head < queries; head += THREADS) {
     long long at = head / (queries / keys) * size;
     const float* query = q + head * size;
     float* to = out + head * size;
-    float largest = dot(query, pool + start(table, positions, 0, 2 * row) + at, size) * scale;
+    float largest = dot(query, pool + start(table, positions, block, first, 0, 2 * row) + at, size) * scale;
     for (long long p = 1; p <= position[0]; p++) {
-      float score = dot(query, pool + start(table, positions, p, 2 * row) + at, size) * scale;
+      float score = dot(query, pool + start(table, positions, block, first, p, 2 * row) + at, size) * scale;
       largest = fmaxf(largest, score);
     }
     float total = 0.0f;
     for (long long i = 0; i < size; i++) to[i] = 0.0f;
     for (long long p = 0; p <= position[0]; p++) {
-      const float* key = pool + start(table, positions, p, 2 * row) + at;
+      const float* key = pool + start(table, positions, block, first, p, 2 * row) + at;
       float weight = expf(dot(query, key, size) * scale - largest);
       total += weight;
       for (long long i = 0; i < size; i++) to[i] += weight * key[row + i];

@@ -5,43 +5,48 @@
 
 /// Constants of attention heads.
 #[derive(Clone, Copy, Debug)]
-pub struct Heads {
+pub(crate) struct Heads {
     /// Heads of queries.
-    pub queries: usize,
+    pub(crate) queries: usize,
     /// Heads of keys and values; each serves `queries / keys` heads of queries.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// The length of a head.
-    pub size: usize,
+    pub(crate) size: usize,
 }
 
-/// Where the keys and values of a sequence lie: in blocks of one pool.
+/// Where the keys and values of one layer of a sequence lie: in blocks of a pool
+/// that all layers and sequences share.
 ///
-/// A block holds `positions` positions; a position is its keys, then its values,
-/// each `keys * size` floats.
+/// A block has, for each layer, the keys and the values of its positions: a row
+/// of `keys * size` floats each.
 #[derive(Clone, Copy, Debug)]
-pub struct Paging<'a> {
+pub(crate) struct Paging<'a> {
     /// The block of each run of positions.
-    pub table: &'a [i64],
+    pub(crate) table: &'a [i64],
     /// The positions in a block.
-    pub positions: usize,
+    pub(crate) positions: usize,
+    /// The floats of a block.
+    pub(crate) block: usize,
+    /// The floats of a block that come before this layer's.
+    pub(crate) first: usize,
 }
 
 impl Paging<'_> {
-    /// The first float of a position of `floats` floats.
+    /// The first float of a position, whose keys and values are `floats` floats.
     fn start(&self, position: usize, floats: usize) -> usize {
         let block = self.table[position / self.positions] as usize;
-        (block * self.positions + position % self.positions) * floats
+        block * self.block + self.first + position % self.positions * floats
     }
 }
 
 /// The row of `table` for a token.
-pub fn embed(token: i64, table: &[f32], out: &mut [f32]) {
+pub(crate) fn embed(token: i64, table: &[f32], out: &mut [f32]) {
     let start = token as usize * out.len();
     out.copy_from_slice(&table[start..start + out.len()]);
 }
 
 /// Scales `x` to a mean square of 1, then by `offset + weight`.
-pub fn rms_norm(x: &[f32], weight: &[f32], offset: f32, epsilon: f32, out: &mut [f32]) {
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], offset: f32, epsilon: f32, out: &mut [f32]) {
     let scale = inverse_rms(x, epsilon);
     for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
         *out = x * scale * (offset + weight);
@@ -49,7 +54,7 @@ pub fn rms_norm(x: &[f32], weight: &[f32], offset: f32, epsilon: f32, out: &mut 
 }
 
 /// One product of a row of `weight` with `x` for each output.
-pub fn linear(x: &[f32], weight: &[f32], out: &mut [f32]) {
+pub(crate) fn linear(x: &[f32], weight: &[f32], out: &mut [f32]) {
     for (out, row) in out.iter_mut().zip(weight.chunks_exact(x.len())) {
         *out = dot(row, x);
     }
@@ -58,7 +63,7 @@ pub fn linear(x: &[f32], weight: &[f32], out: &mut [f32]) {
 /// Normalizes each head of `x` and turns its first `rotary` values by the
 /// position. Heads lie `stride` apart in `x`.
 #[expect(clippy::too_many_arguments, reason = "a kernel takes what it takes")]
-pub fn norm_rope(
+pub(crate) fn norm_rope(
     x: &[f32],
     weight: &[f32],
     position: i64,
@@ -83,7 +88,7 @@ pub fn norm_rope(
 }
 
 /// Keeps the keys and values of a position.
-pub fn append(keys: &[f32], values: &[f32], position: i64, paging: Paging<'_>, pool: &mut [f32]) {
+pub(crate) fn append(keys: &[f32], values: &[f32], position: i64, paging: Paging<'_>, pool: &mut [f32]) {
     let floats = 2 * keys.len();
     let start = paging.start(position as usize, floats);
     pool[start..start + keys.len()].copy_from_slice(keys);
@@ -91,7 +96,7 @@ pub fn append(keys: &[f32], values: &[f32], position: i64, paging: Paging<'_>, p
 }
 
 /// Attention of `q` over all positions up to and with `position`.
-pub fn attention(
+pub(crate) fn attention(
     q: &[f32],
     pool: &[f32],
     position: i64,
@@ -99,10 +104,18 @@ pub fn attention(
     heads: Heads,
     out: &mut [f32],
 ) {
-    let Heads { queries, keys, size } = heads;
+    let Heads {
+        queries,
+        keys,
+        size,
+    } = heads;
     let row = keys * size;
     let scale = 1.0 / (size as f32).sqrt();
-    for (head, (q, out)) in q.chunks_exact(size).zip(out.chunks_exact_mut(size)).enumerate() {
+    for (head, (q, out)) in q
+        .chunks_exact(size)
+        .zip(out.chunks_exact_mut(size))
+        .enumerate()
+    {
         let at = head / (queries / keys) * size;
         let key = |position| &pool[paging.start(position, 2 * row) + at..][..size];
         let value = |position| &pool[paging.start(position, 2 * row) + row + at..][..size];
@@ -118,7 +131,7 @@ pub fn attention(
 
 /// `x` times the sigmoid of its gate. Gates lie `stride` apart by head of `size`,
 /// from `start`.
-pub fn gate(x: &[f32], gates: &[f32], start: usize, stride: usize, size: usize, out: &mut [f32]) {
+pub(crate) fn gate(x: &[f32], gates: &[f32], start: usize, stride: usize, size: usize, out: &mut [f32]) {
     for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
         let gate = gates[i / size * stride + start + i % size];
         *out = x * sigmoid(gate);
@@ -126,14 +139,14 @@ pub fn gate(x: &[f32], gates: &[f32], start: usize, stride: usize, size: usize, 
 }
 
 /// The sum.
-pub fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
+pub(crate) fn add(a: &[f32], b: &[f32], out: &mut [f32]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
         *out = a + b;
     }
 }
 
 /// The likeliest experts and their shares, which sum to 1.
-pub fn route(logits: &[f32], experts: &mut [i64], shares: &mut [f32]) {
+pub(crate) fn route(logits: &[f32], experts: &mut [i64], shares: &mut [f32]) {
     let mut weights = logits.to_vec();
     softmax(&mut weights);
     let mut order: Vec<usize> = (0..weights.len()).collect();
@@ -147,7 +160,7 @@ pub fn route(logits: &[f32], experts: &mut [i64], shares: &mut [f32]) {
 
 /// The hidden values of the chosen experts, one after the other: the gate rows
 /// come before the up rows in the weights of an expert.
-pub fn experts_up(x: &[f32], experts: &[i64], weight: &[f32], out: &mut [f32]) {
+pub(crate) fn experts_up(x: &[f32], experts: &[i64], weight: &[f32], out: &mut [f32]) {
     let size = out.len() / experts.len();
     let floats = 2 * size * x.len();
     for (expert, out) in experts.iter().zip(out.chunks_exact_mut(size)) {
@@ -161,7 +174,13 @@ pub fn experts_up(x: &[f32], experts: &[i64], weight: &[f32], out: &mut [f32]) {
 }
 
 /// The outputs of the chosen experts, added by their shares.
-pub fn experts_down(hidden: &[f32], experts: &[i64], shares: &[f32], weight: &[f32], out: &mut [f32]) {
+pub(crate) fn experts_down(
+    hidden: &[f32],
+    experts: &[i64],
+    shares: &[f32],
+    weight: &[f32],
+    out: &mut [f32],
+) {
     let size = hidden.len() / experts.len();
     out.fill(0.0);
     for ((expert, share), hidden) in experts.iter().zip(shares).zip(hidden.chunks_exact(size)) {
@@ -174,7 +193,7 @@ pub fn experts_down(hidden: &[f32], experts: &[i64], shares: &[f32], weight: &[f
 }
 
 /// The hidden values of one expert whose gate and up weights are apart.
-pub fn gated_up(x: &[f32], gates: &[f32], ups: &[f32], out: &mut [f32]) {
+pub(crate) fn gated_up(x: &[f32], gates: &[f32], ups: &[f32], out: &mut [f32]) {
     let rows = gates.chunks_exact(x.len()).zip(ups.chunks_exact(x.len()));
     for (out, (gate, up)) in out.iter_mut().zip(rows) {
         *out = silu(dot(gate, x)) * dot(up, x);
@@ -182,7 +201,7 @@ pub fn gated_up(x: &[f32], gates: &[f32], ups: &[f32], out: &mut [f32]) {
 }
 
 /// Adds to `routed` what the shared expert gives, by the sigmoid of its gate.
-pub fn add_shared(routed: &[f32], shared: &[f32], x: &[f32], gate: &[f32], out: &mut [f32]) {
+pub(crate) fn add_shared(routed: &[f32], shared: &[f32], x: &[f32], gate: &[f32], out: &mut [f32]) {
     let share = sigmoid(dot(gate, x));
     for ((out, routed), shared) in out.iter_mut().zip(routed).zip(shared) {
         *out = routed + share * shared;
@@ -191,10 +210,15 @@ pub fn add_shared(routed: &[f32], shared: &[f32], x: &[f32], gate: &[f32], out: 
 
 /// A causal convolution along time, one filter a channel, with SiLU. The last
 /// inputs are kept in `state`, oldest first, `width - 1` a channel.
-pub fn convolve(x: &[f32], weight: &[f32], state: &mut [f32], out: &mut [f32]) {
+pub(crate) fn convolve(x: &[f32], weight: &[f32], state: &mut [f32], out: &mut [f32]) {
     let width = weight.len() / x.len();
     let states = state.chunks_exact_mut(width - 1);
-    for (((out, x), weight), state) in out.iter_mut().zip(x).zip(weight.chunks_exact(width)).zip(states) {
+    for (((out, x), weight), state) in out
+        .iter_mut()
+        .zip(x)
+        .zip(weight.chunks_exact(width))
+        .zip(states)
+    {
         let (last, earlier) = weight.split_last().expect("a filter has a width");
         *out = silu(dot(earlier, state) + last * x);
         state.rotate_left(1);
@@ -204,21 +228,21 @@ pub fn convolve(x: &[f32], weight: &[f32], state: &mut [f32], out: &mut [f32]) {
 
 /// The sizes of linear attention.
 #[derive(Clone, Copy, Debug)]
-pub struct DeltaHeads {
+pub(crate) struct DeltaHeads {
     /// Heads of queries and keys.
-    pub keys: usize,
+    pub(crate) keys: usize,
     /// Heads of values; `values / keys` of them share a head of keys.
-    pub values: usize,
+    pub(crate) values: usize,
     /// The length of a head of keys.
-    pub key_size: usize,
+    pub(crate) key_size: usize,
     /// The length of a head of values.
-    pub value_size: usize,
+    pub(crate) value_size: usize,
 }
 
 /// One step of the gated delta rule. `qkv` is queries, keys, values; `state` is a
 /// matrix of keys by values for each head of values.
 #[expect(clippy::too_many_arguments, reason = "a kernel takes what it takes")]
-pub fn delta(
+pub(crate) fn delta(
     qkv: &[f32],
     a: &[f32],
     b: &[f32],
@@ -228,7 +252,12 @@ pub fn delta(
     state: &mut [f32],
     out: &mut [f32],
 ) {
-    let DeltaHeads { keys, values, key_size, value_size } = heads;
+    let DeltaHeads {
+        keys,
+        values,
+        key_size,
+        value_size,
+    } = heads;
     let (q, kv) = qkv.split_at(keys * key_size);
     let (k, v) = kv.split_at(keys * key_size);
     let states = state.chunks_exact_mut(key_size * value_size);
@@ -246,7 +275,11 @@ pub fn delta(
             row.iter_mut().for_each(|value| *value *= decay);
             add_scaled(row, *k, &mut remembered);
         }
-        let change: Vec<f32> = v.iter().zip(&remembered).map(|(v, m)| (v - m) * beta).collect();
+        let change: Vec<f32> = v
+            .iter()
+            .zip(&remembered)
+            .map(|(v, m)| (v - m) * beta)
+            .collect();
         out.fill(0.0);
         for ((row, k), q) in state.chunks_exact_mut(value_size).zip(&k).zip(&q) {
             add_scaled(&change, *k, row);
@@ -256,7 +289,7 @@ pub fn delta(
 }
 
 /// Normalizes each head of `x`, then multiplies by the SiLU of its gate.
-pub fn gated_norm(x: &[f32], gates: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+pub(crate) fn gated_norm(x: &[f32], gates: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
     let size = weight.len();
     let heads = x.chunks_exact(size).zip(gates.chunks_exact(size));
     for (out, (x, gates)) in out.chunks_exact_mut(size).zip(heads) {
@@ -269,7 +302,7 @@ pub fn gated_norm(x: &[f32], gates: &[f32], weight: &[f32], epsilon: f32, out: &
 
 /// The token of the largest logit, the first if there are two, and the position
 /// after this one.
-pub fn choose(logits: &[f32], token: &mut i64, position: &mut i64) {
+pub(crate) fn choose(logits: &[f32], token: &mut i64, position: &mut i64) {
     let mut best = 0;
     for (i, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {
@@ -283,7 +316,10 @@ pub fn choose(logits: &[f32], token: &mut i64, position: &mut i64) {
 /// Summed in double precision: of the rounding errors on the way to a logit, the
 /// largest is that of long sums.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+        .sum::<f64>() as f32
 }
 
 fn add_scaled(from: &[f32], scale: f32, to: &mut [f32]) {

@@ -11,31 +11,45 @@ use device_memory::graph::{Graph, GraphBuilder, Output, ValueId};
 use device_memory::{Device, Result, ScalarType, TensorSpec};
 
 use crate::config::{Config, Mixer};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, PagedLayer};
 
 /// The graph, and which kernel each of its delegates is, by the name of the node.
 #[derive(Debug)]
-pub struct Model {
+pub(crate) struct Model {
     /// The decode step.
-    pub graph: Graph,
+    pub(crate) graph: Graph,
     /// The kernels by node.
-    pub kernels: HashMap<String, Kernel>,
-    /// The pool that a node uses, by node: keys and values of one layer.
-    pub pools: HashMap<String, usize>,
+    pub(crate) kernels: HashMap<String, Kernel>,
 }
 
 /// How the keys and values of a sequence are kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// The positions in a block.
-    pub positions: usize,
+    pub(crate) positions: usize,
     /// The blocks of a sequence.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
+}
+
+impl Cache {
+    /// The floats of a block: keys and values of all layers of attention.
+    pub(crate) fn block_len(self, config: &Config) -> usize {
+        let layers = config
+            .layers
+            .iter()
+            .filter(|&&mixer| mixer == Mixer::Attention);
+        layers.count() * self.layer_len(config)
+    }
+
+    /// The floats of one layer in a block.
+    fn layer_len(self, config: &Config) -> usize {
+        self.positions * 2 * config.heads.keys * config.heads.size
+    }
 }
 
 impl Model {
     /// The decode step of a model, with all delegates on `device`.
-    pub fn new(config: &Config, cache: Cache, device: Device) -> Result<Self> {
+    pub(crate) fn new(config: &Config, cache: Cache, device: Device) -> Result<Self> {
         let mut step = Step {
             config,
             cache,
@@ -43,7 +57,6 @@ impl Model {
             builder: GraphBuilder::new("decode"),
             sizes: HashMap::new(),
             kernels: HashMap::new(),
-            pools: HashMap::new(),
         };
         let token = step.kept("token", ScalarType::Long, &[1])?;
         let position = step.kept("position", ScalarType::Long, &[1])?;
@@ -62,7 +75,6 @@ impl Model {
         Ok(Self {
             graph: step.builder.finish(&[chosen, logits])?,
             kernels: step.kernels,
-            pools: step.pools,
         })
     }
 }
@@ -83,7 +95,6 @@ struct Step<'a> {
     /// The elements of each value.
     sizes: HashMap<ValueId, usize>,
     kernels: HashMap<String, Kernel>,
-    pools: HashMap<String, usize>,
 }
 
 impl Step<'_> {
@@ -103,37 +114,72 @@ impl Step<'_> {
     /// Attention over all positions of the sequence so far.
     fn attention(&mut self, at: &str, layer: usize, x: ValueId, place: Place) -> Result<ValueId> {
         let Config { heads, gated, .. } = *self.config;
-        let positions = self.cache.positions;
         let stride = if gated { 2 * heads.size } else { heads.size };
         let queries = self.linear(&format!("{at}.q_proj"), x, heads.queries * stride)?;
         let keys = self.linear(&format!("{at}.k_proj"), x, heads.keys * heads.size)?;
         let values = self.linear(&format!("{at}.v_proj"), x, heads.keys * heads.size)?;
-        let turned_queries = self.turn(&format!("{at}.q_norm"), queries, stride, heads.queries, place)?;
-        let turned_keys = self.turn(&format!("{at}.k_norm"), keys, heads.size, heads.keys, place)?;
+        let turned_queries = self.turn(
+            &format!("{at}.q_norm"),
+            queries,
+            stride,
+            heads.queries,
+            place,
+        )?;
+        let turned_keys =
+            self.turn(&format!("{at}.k_norm"), keys, heads.size, heads.keys, place)?;
 
-        let append = self.name(&format!("{at}.append"), Kernel::Append { positions }, Some(layer));
+        let layer = self.paged(layer);
+        let append = self.name(&format!("{at}.append"), Kernel::Append { layer });
         let Place { position, table } = place;
         let inputs = [turned_keys, values, position, table];
-        let [] = self.builder.delegate(&append, Some(self.device), &inputs, []);
+        let [] = self
+            .builder
+            .delegate(&append, Some(self.device), &inputs, []);
 
-        let attend = self.name(&format!("{at}.attend"), Kernel::Attention { positions, heads }, Some(layer));
+        let attend = self.name(&format!("{at}.attend"), Kernel::Attention { layer, heads });
         let size = heads.queries * heads.size;
         let spec = floats(&[size])?;
         let inputs = [turned_queries, position, table];
-        let [mut attended] = self.builder.delegate(&attend, Some(self.device), &inputs, [spec.into()]);
+        let [mut attended] =
+            self.builder
+                .delegate(&attend, Some(self.device), &inputs, [spec.into()]);
         self.sizes.insert(attended, size);
         if gated {
-            let gate = Kernel::Gate { start: heads.size, stride, size: heads.size };
+            let gate = Kernel::Gate {
+                start: heads.size,
+                stride,
+                size: heads.size,
+            };
             attended = self.run(&format!("{at}.gate"), gate, &[attended, queries], size)?;
         }
         self.linear(&format!("{at}.o_proj"), attended, self.config.hidden)
     }
 
     /// Normalizes heads and turns them by the position.
-    fn turn(&mut self, at: &str, x: ValueId, stride: usize, count: usize, place: Place) -> Result<ValueId> {
-        let Config { heads, rotary, theta, norm_offset: offset, epsilon, .. } = *self.config;
+    fn turn(
+        &mut self,
+        at: &str,
+        x: ValueId,
+        stride: usize,
+        count: usize,
+        place: Place,
+    ) -> Result<ValueId> {
+        let Config {
+            heads,
+            rotary,
+            theta,
+            norm_offset: offset,
+            epsilon,
+            ..
+        } = *self.config;
         let weight = self.weight(&format!("{at}.weight"), &[heads.size])?;
-        let turn = Kernel::NormRope { stride, rotary, theta, offset, epsilon };
+        let turn = Kernel::NormRope {
+            stride,
+            rotary,
+            theta,
+            offset,
+            epsilon,
+        };
         self.run(at, turn, &[x, weight, place.position], count * heads.size)
     }
 
@@ -151,61 +197,131 @@ impl Step<'_> {
         let b = self.linear(&format!("{at}.in_proj_b"), x, heads.values)?;
 
         let filter = self.weight(&format!("{at}.conv1d.weight"), &[channels, 1, width])?;
-        let past = self.kept(&format!("{at}.past"), ScalarType::Float, &[channels, width - 1])?;
-        let convolved = self.run_over(&format!("{at}.convolve"), Kernel::Convolve, &[mixed, filter], channels, past)?;
+        let past = self.kept(
+            &format!("{at}.past"),
+            ScalarType::Float,
+            &[channels, width - 1],
+        )?;
+        let convolved = self.run_over(
+            &format!("{at}.convolve"),
+            Kernel::Convolve,
+            &[mixed, filter],
+            channels,
+            past,
+        )?;
 
         let a_log = self.weight(&format!("{at}.A_log"), &[heads.values])?;
         let bias = self.weight(&format!("{at}.dt_bias"), &[heads.values])?;
         let shape = [heads.values, heads.key_size, heads.value_size];
         let state = self.kept(&format!("{at}.state"), ScalarType::Float, &shape)?;
         let inputs = [convolved, a, b, a_log, bias];
-        let recalled = self.run_over(&format!("{at}.delta"), Kernel::Delta { heads }, &inputs, values, state)?;
+        let recalled = self.run_over(
+            &format!("{at}.delta"),
+            Kernel::Delta { heads },
+            &inputs,
+            values,
+            state,
+        )?;
 
         let weight = self.weight(&format!("{at}.norm.weight"), &[heads.value_size])?;
-        let norm = Kernel::GatedNorm { epsilon: self.config.epsilon };
-        let normed = self.run(&format!("{at}.norm"), norm, &[recalled, gates, weight], values)?;
+        let norm = Kernel::GatedNorm {
+            epsilon: self.config.epsilon,
+        };
+        let normed = self.run(
+            &format!("{at}.norm"),
+            norm,
+            &[recalled, gates, weight],
+            values,
+        )?;
         self.linear(&format!("{at}.out_proj"), normed, self.config.hidden)
     }
 
     /// The chosen experts, and the one that sees every token if there is one.
     fn experts(&mut self, at: &str, x: ValueId) -> Result<ValueId> {
-        let Config { hidden, experts: (count, chosen), expert_hidden: size, .. } = *self.config;
+        let Config {
+            hidden,
+            experts: (count, chosen),
+            expert_hidden: size,
+            ..
+        } = *self.config;
         let logits = self.linear(&format!("{at}.gate"), x, count)?;
-        let route = self.name(&format!("{at}.route"), Kernel::Route, None);
+        let route = self.name(&format!("{at}.route"), Kernel::Route);
         let outputs = [longs(&[chosen])?.into(), floats(&[chosen])?.into()];
-        let [experts, shares] = self.builder.delegate(&route, Some(self.device), &[logits], outputs);
+        let [experts, shares] =
+            self.builder
+                .delegate(&route, Some(self.device), &[logits], outputs);
 
-        let up = self.weight(&format!("{at}.experts.gate_up_proj"), &[count, 2 * size, hidden])?;
+        let up = self.weight(
+            &format!("{at}.experts.gate_up_proj"),
+            &[count, 2 * size, hidden],
+        )?;
         let down = self.weight(&format!("{at}.experts.down_proj"), &[count, hidden, size])?;
-        let inner = self.run(&format!("{at}.up"), Kernel::ExpertsUp, &[x, experts, up], chosen * size)?;
+        let inner = self.run(
+            &format!("{at}.up"),
+            Kernel::ExpertsUp,
+            &[x, experts, up],
+            chosen * size,
+        )?;
         let inputs = [inner, experts, shares, down];
         let routed = self.run(&format!("{at}.down"), Kernel::ExpertsDown, &inputs, hidden)?;
         let Some(size) = self.config.shared_hidden else {
             return Ok(routed);
         };
-        let gates = self.weight(&format!("{at}.shared_expert.gate_proj.weight"), &[size, hidden])?;
-        let ups = self.weight(&format!("{at}.shared_expert.up_proj.weight"), &[size, hidden])?;
-        let inner = self.run(&format!("{at}.shared_up"), Kernel::GatedUp, &[x, gates, ups], size)?;
+        let gates = self.weight(
+            &format!("{at}.shared_expert.gate_proj.weight"),
+            &[size, hidden],
+        )?;
+        let ups = self.weight(
+            &format!("{at}.shared_expert.up_proj.weight"),
+            &[size, hidden],
+        )?;
+        let inner = self.run(
+            &format!("{at}.shared_up"),
+            Kernel::GatedUp,
+            &[x, gates, ups],
+            size,
+        )?;
         let shared = self.linear(&format!("{at}.shared_expert.down_proj"), inner, hidden)?;
         let gate = self.weight(&format!("{at}.shared_expert_gate.weight"), &[1, hidden])?;
-        self.run(&format!("{at}.shared"), Kernel::AddShared, &[routed, shared, x, gate], hidden)
+        self.run(
+            &format!("{at}.shared"),
+            Kernel::AddShared,
+            &[routed, shared, x, gate],
+            hidden,
+        )
     }
 
     /// The next token and position, in place of this step's.
     fn choose(&mut self, logits: ValueId, token: ValueId, position: ValueId) -> Result<ValueId> {
-        let name = self.name("choose", Kernel::Choose, None);
+        let name = self.name("choose", Kernel::Choose);
         let outputs = [
-            Output::new(longs(&[1])?).named("next").in_place_of(token, 0),
-            Output::new(longs(&[1])?).named("after").in_place_of(position, 0),
+            Output::new(longs(&[1])?)
+                .named("next")
+                .in_place_of(token, 0),
+            Output::new(longs(&[1])?)
+                .named("after")
+                .in_place_of(position, 0),
         ];
-        let [next, _] = self.builder.delegate(&name, Some(self.device), &[logits], outputs);
+        let [next, _] = self
+            .builder
+            .delegate(&name, Some(self.device), &[logits], outputs);
         Ok(next)
     }
 
     fn norm(&mut self, at: &str, x: ValueId) -> Result<ValueId> {
-        let Config { hidden, norm_offset: offset, epsilon, .. } = *self.config;
+        let Config {
+            hidden,
+            norm_offset: offset,
+            epsilon,
+            ..
+        } = *self.config;
         let weight = self.weight(&format!("{at}.weight"), &[hidden])?;
-        self.run(at, Kernel::RmsNorm { offset, epsilon }, &[x, weight], hidden)
+        self.run(
+            at,
+            Kernel::RmsNorm { offset, epsilon },
+            &[x, weight],
+            hidden,
+        )
     }
 
     fn linear(&mut self, at: &str, x: ValueId, outputs: usize) -> Result<ValueId> {
@@ -215,10 +331,18 @@ impl Step<'_> {
     }
 
     /// Adds a delegate that makes `size` floats.
-    fn run(&mut self, at: &str, kernel: Kernel, inputs: &[ValueId], size: usize) -> Result<ValueId> {
-        let name = self.name(at, kernel, None);
+    fn run(
+        &mut self,
+        at: &str,
+        kernel: Kernel,
+        inputs: &[ValueId],
+        size: usize,
+    ) -> Result<ValueId> {
+        let name = self.name(at, kernel);
         let spec = floats(&[size])?;
-        let [out] = self.builder.delegate(&name, Some(self.device), inputs, [spec.into()]);
+        let [out] = self
+            .builder
+            .delegate(&name, Some(self.device), inputs, [spec.into()]);
         self.sizes.insert(out, size);
         Ok(out)
     }
@@ -232,17 +356,24 @@ impl Step<'_> {
         size: usize,
         state: ValueId,
     ) -> Result<ValueId> {
-        let name = self.name(at, kernel, None);
+        let name = self.name(at, kernel);
         let after = floats(&[self.sizes[&state]])?;
-        let outputs = [floats(&[size])?.into(), Output::new(after).in_place_of(state, 0)];
-        let [out, _] = self.builder.delegate(&name, Some(self.device), inputs, outputs);
+        let outputs = [
+            floats(&[size])?.into(),
+            Output::new(after).in_place_of(state, 0),
+        ];
+        let [out, _] = self
+            .builder
+            .delegate(&name, Some(self.device), inputs, outputs);
         self.sizes.insert(out, size);
         Ok(out)
     }
 
     /// Adds a weight of the file.
     fn weight(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
-        Ok(self.builder.constant(name, floats(shape)?))
+        Ok(self
+            .builder
+            .constant(name, floats(shape)?.with_device(self.device)))
     }
 
     /// Adds what keeps its bytes from step to step.
@@ -253,11 +384,21 @@ impl Step<'_> {
         Ok(kept)
     }
 
-    /// Notes which kernel the node `name` is, and the pool that it uses.
-    fn name(&mut self, name: &str, kernel: Kernel, pool: Option<usize>) -> String {
+    /// Notes which kernel the node `name` is.
+    fn name(&mut self, name: &str, kernel: Kernel) -> String {
         self.kernels.insert(name.to_owned(), kernel);
-        self.pools.extend(pool.map(|layer| (name.to_owned(), layer)));
         name.to_owned()
+    }
+
+    /// Where a layer is in a block.
+    fn paged(&self, layer: usize) -> PagedLayer {
+        let before = self.config.layers.iter().take(layer);
+        let before = before.filter(|&&mixer| mixer == Mixer::Attention).count();
+        PagedLayer {
+            positions: self.cache.positions,
+            block: self.cache.block_len(self.config),
+            first: before * self.cache.layer_len(self.config),
+        }
     }
 }
 
