@@ -215,8 +215,8 @@ fn a_use_of_a_part_is_waited_for_when_the_whole_is_freed() {
                 enqueue_write(other, address(&buffer) + part as u64, 1, 1);
                 let span = buffer.as_span().subspan(part, 1).unwrap();
                 CudaAllocator::record_use(span, other).unwrap();
-                CudaAllocator::record_use(buffer.as_span(), other).unwrap();
             }
+            CudaAllocator::record_use(buffer.as_span(), &third).unwrap();
             CudaAllocator::record_use(next.as_span(), &second).unwrap();
 
             drop(buffer);
