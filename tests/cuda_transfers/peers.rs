@@ -53,6 +53,7 @@ fn a_copy_between_devices_goes_on_while_the_scope_does_something_else() {
     .unwrap();
 
     assert_eq!(seen, Some(vec![1; 4]));
+    assert_eq!(rig.fake.count("cuMemcpyPeerAsync"), 1);
     assert_eq!(rig.peek(&target), [7; 4]);
     rig.check();
 }
