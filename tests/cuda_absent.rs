@@ -24,12 +24,17 @@ const TYPES: [DeviceType; 3] = [
 const NAMES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
 /// Whether this machine has a driver, so that there is nothing to test.
+#[expect(clippy::print_stderr, reason = "who runs the tests has to see it")]
 fn there_is_a_driver() -> bool {
-    NAMES.iter().any(|name| {
+    let is_there = NAMES.iter().any(|name| {
         // SAFETY: the name ends with a zero; a driver may be loaded at any time.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
         !handle.is_null()
-    })
+    });
+    if is_there {
+        eprintln!("skipped: this machine has a driver");
+    }
+    is_there
 }
 
 /// Checks what is said when no driver is found.
