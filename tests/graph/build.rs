@@ -28,12 +28,27 @@ fn a_graph_says_what_was_put_into_it() {
     let computed = Role::Computed;
     assert_eq!(
         roles,
-        [Role::Input, Role::Constant, Role::MutableBuffer, computed, computed, computed]
+        [
+            Role::Input,
+            Role::Constant,
+            Role::MutableBuffer,
+            computed,
+            computed,
+            computed
+        ]
     );
     let node = &graph.nodes()[0];
     assert_eq!((node.name(), node.op().name()), ("part", "delegate"));
-    assert_eq!(node.op(), &Op::Delegate { target: Some(CUDA_0) });
-    assert_eq!((node.inputs(), node.outputs()), (&[a, weight][..], &[x, y][..]));
+    assert_eq!(
+        node.op(),
+        &Op::Delegate {
+            target: Some(CUDA_0)
+        }
+    );
+    assert_eq!(
+        (node.inputs(), node.outputs()),
+        (&[a, weight][..], &[x, y][..])
+    );
     assert_eq!(graph.reads(node).collect::<Vec<_>>(), [a, weight, state]);
     assert_eq!(graph.storage(y), Some((state, 0)));
     assert_eq!(graph.storage(view), Some((x, 8)));
@@ -52,7 +67,10 @@ fn values_are_named_after_their_nodes_and_no_two_alike() {
     let graph = builder.finish(&[last]).unwrap();
 
     let names: Vec<&str> = graph.values().iter().map(|value| value.name()).collect();
-    assert_eq!(names, ["a", "add", "add.1", "add.2", "add.3", "add.4", "add.5"]);
+    assert_eq!(
+        names,
+        ["a", "add", "add.1", "add.2", "add.3", "add.4", "add.5"]
+    );
     assert_eq!(graph.find("add.4"), Some(last));
     assert_eq!(graph.find("sub"), None);
 }

@@ -60,9 +60,18 @@ fn a_cycle_is_a_use_before_the_value_is_made() {
         builder.view("view", ValueId::new(0), 0, spec());
     });
 
-    assert_eq!(to_itself, "node 0 (\"relu\") uses value \"relu\" before it is made");
-    assert_eq!(round, "node 0 (\"first\") uses value \"second\" before it is made");
-    assert_eq!(base, "node 0 (\"view\") uses value \"view\" before it is made");
+    assert_eq!(
+        to_itself,
+        "node 0 (\"relu\") uses value \"relu\" before it is made"
+    );
+    assert_eq!(
+        round,
+        "node 0 (\"first\") uses value \"second\" before it is made"
+    );
+    assert_eq!(
+        base,
+        "node 0 (\"view\") uses value \"view\" before it is made"
+    );
 }
 
 #[test]
@@ -121,7 +130,12 @@ fn a_view_without_a_base_or_with_inputs() {
     });
     let inputs = text(|builder| {
         let a = builder.input("a", spec());
-        builder.node("view", Op::View, &[a], [Output::new(spec()).in_place_of(a, 0)]);
+        builder.node(
+            "view",
+            Op::View,
+            &[a],
+            [Output::new(spec()).in_place_of(a, 0)],
+        );
     });
 
     assert_eq!(no_base, "node 0 (\"view\"): its output has no base");
@@ -161,7 +175,10 @@ fn a_branch_whose_choice_or_graphs_do_not_fit() {
         float,
         "node 0 (\"if\"): its first input is FLOAT [2, 2] in order [0, 1], expected one BOOL"
     );
-    assert_eq!(few, "node 0 (\"if\"): the inputs of \"then\" are 2, expected 1");
+    assert_eq!(
+        few,
+        "node 0 (\"if\"): the inputs of \"then\" are 2, expected 1"
+    );
     assert_eq!(
         other_size,
         "node 0 (\"if\"): the outputs of \"then\": number 0 is FLOAT [2, 2] in order [0, 1], \
@@ -199,10 +216,19 @@ fn a_loop_whose_condition_or_body_does_not_fit() {
         builder.repeat("while", &[go], graphs.0, graphs.1, [truth().into()]);
     });
 
-    assert_eq!(none, "node 0 (\"while\"): its condition has 0 outputs, not 1");
+    assert_eq!(
+        none,
+        "node 0 (\"while\"): its condition has 0 outputs, not 1"
+    );
     assert!(float.ends_with("expected one BOOL"), "{float}");
-    assert!(inputs.contains("the inputs of \"condition\": number 0"), "{inputs}");
-    assert_eq!(body, "node 0 (\"while\"): the outputs of \"body\" are 0, expected 1");
+    assert!(
+        inputs.contains("the inputs of \"condition\": number 0"),
+        "{inputs}"
+    );
+    assert_eq!(
+        body,
+        "node 0 (\"while\"): the outputs of \"body\" are 0, expected 1"
+    );
 }
 
 #[test]
@@ -247,7 +273,9 @@ fn graphs_nested_too_deeply() {
         builder.branch("if", &[c], (graph.clone(), graph), []);
         graph = builder.finish(&[]).unwrap();
         // Only the depth matters; the other side stays small.
-        let Op::Branch { then, .. } = graph.nodes()[1].op() else { unreachable!() };
+        let Op::Branch { then, .. } = graph.nodes()[1].op() else {
+            unreachable!()
+        };
         let then = then.clone();
         let mut builder = GraphBuilder::new("outer");
         let [c] = builder.kernel("choose", &[], [truth().into()]);

@@ -36,7 +36,12 @@ fn copies_are_still_there_and_on_their_devices_once_the_graph_is_planned() {
 
     assert_eq!(copies(planned.graph()), (2, 1));
     planned.graph().check_devices().unwrap();
-    let devices: Vec<Device> = planned.memory().buffers().iter().map(|b| b.device).collect();
+    let devices: Vec<Device> = planned
+        .memory()
+        .buffers()
+        .iter()
+        .map(|b| b.device)
+        .collect();
     assert_eq!(devices, [Device::CPU, CUDA_0]);
 }
 
@@ -58,7 +63,10 @@ fn nothing_is_copied_where_memory_of_devices_is_not_planned() {
     assert_eq!(copies(&graph), (0, 0));
     assert_eq!(graph, tag_devices(&add_on(Some(CUDA_0))).unwrap());
     // The values are told their device all the same.
-    assert_eq!(["a", "b", "sum"].map(|name| device(&graph, name)), [CUDA_0; 3]);
+    assert_eq!(
+        ["a", "b", "sum"].map(|name| device(&graph, name)),
+        [CUDA_0; 3]
+    );
 }
 
 #[test]
@@ -94,7 +102,11 @@ fn a_value_that_goes_to_another_device_goes_there_directly_where_that_is_wanted(
 
     let counts = graph.count_copies();
     assert_eq!(
-        (counts.host_to_device, counts.device_to_host, counts.device_to_device),
+        (
+            counts.host_to_device,
+            counts.device_to_host,
+            counts.device_to_device
+        ),
         (3, 1, 1)
     );
     graph.check_devices().unwrap();
@@ -145,7 +157,11 @@ fn an_output_that_a_kernel_uses_too_is_copied_for_the_kernel_only() {
 
     assert_eq!(copies(&graph), (3, 2));
     assert!(!has_bounce(&graph));
-    let relu = graph.nodes().iter().find(|node| node.name() == "relu").unwrap();
+    let relu = graph
+        .nodes()
+        .iter()
+        .find(|node| node.name() == "relu")
+        .unwrap();
     let read = graph.value(relu.inputs()[0]).unwrap();
     assert_eq!((read.name(), read.device()), ("add@cpu:0", Device::CPU));
 }
@@ -184,7 +200,12 @@ fn without_delegates_everything_remains_on_the_host() {
     let [b] = builder.kernel("relu", &[a], [spec().into()]);
     let graph = placed(&builder.finish(&[b]).unwrap());
 
-    assert!(graph.values().iter().all(|value| value.device() == Device::CPU));
+    assert!(
+        graph
+            .values()
+            .iter()
+            .all(|value| value.device() == Device::CPU)
+    );
     assert_eq!(copies(&graph), (0, 0));
 }
 
@@ -196,7 +217,10 @@ fn what_no_delegate_uses_remains_on_the_host_beside_one() {
     let [relu] = builder.kernel("relu", &[c], [spec().into()]);
     let graph = placed(&builder.finish(&[sum, relu]).unwrap());
 
-    assert_eq!(["a", "b", "c", "relu"].map(|name| device(&graph, name)), [Device::CPU; 4]);
+    assert_eq!(
+        ["a", "b", "c", "relu"].map(|name| device(&graph, name)),
+        [Device::CPU; 4]
+    );
     assert_eq!(copies(&graph), (2, 1));
 }
 
@@ -260,6 +284,10 @@ fn every_value_keeps_its_number_and_its_name() {
     }
     assert_eq!(placed.inputs(), graph.inputs());
     let is_new = |op: &Op| matches!(op, Op::Copy);
-    let kept = placed.nodes().iter().filter(|node| !is_new(node.op())).count();
+    let kept = placed
+        .nodes()
+        .iter()
+        .filter(|node| !is_new(node.op()))
+        .count();
     assert_eq!(kept, graph.nodes().len());
 }

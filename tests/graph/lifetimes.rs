@@ -71,7 +71,12 @@ fn a_node_with_graphs_inside_takes_their_steps_too() {
     let choice = builder.input("choice", truth());
     let [a, b] = ["a", "b"].map(|name| builder.input(name, spec()));
     let graphs = (add_on(None), add_on(None));
-    let [out] = builder.branch("if", &[choice, a, b], graphs, [Output::new(spec()).named("out")]);
+    let [out] = builder.branch(
+        "if",
+        &[choice, a, b],
+        graphs,
+        [Output::new(spec()).named("out")],
+    );
     let [last] = builder.kernel("relu", &[out], [Output::new(spec()).named("last")]);
     let graph = builder.finish(&[last]).unwrap();
 

@@ -163,7 +163,10 @@ fn a_resident_output_that_the_host_uses_too_is_copied_for_the_host_only() {
     let graph = placed_with(&graph, skip(Skip::None, Skip::All));
 
     assert_eq!(copies(&graph), (1, 1));
-    let devices = graph.outputs().iter().map(|&id| graph.value(id).unwrap().device());
+    let devices = graph
+        .outputs()
+        .iter()
+        .map(|&id| graph.value(id).unwrap().device());
     assert_eq!(devices.collect::<Vec<_>>(), [CUDA_0, Device::CPU]);
 }
 
@@ -185,7 +188,10 @@ fn skipping_what_the_graph_does_not_have_is_refused() {
 
     let error = propagate(&add_on(Some(CUDA_0)), &options).unwrap_err();
 
-    assert_eq!(error.to_string(), "no input is named \"c\": the graph has a, b");
+    assert_eq!(
+        error.to_string(),
+        "no input is named \"c\": the graph has a, b"
+    );
 }
 
 #[test]

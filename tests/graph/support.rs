@@ -68,7 +68,12 @@ pub(crate) fn listing(graph: &Graph) -> Vec<String> {
         let value = graph.value(id).unwrap();
         format!("{}:{}", value.name(), value.device())
     };
-    let list = |ids: &[ValueId]| ids.iter().map(|&id| named(id)).collect::<Vec<_>>().join(" ");
+    let list = |ids: &[ValueId]| {
+        ids.iter()
+            .map(|&id| named(id))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     let nodes = graph.nodes().iter();
     nodes
         .map(|node| {
@@ -81,10 +86,16 @@ pub(crate) fn listing(graph: &Graph) -> Vec<String> {
 /// Whether a copy to a device is made of a copy from a device.
 pub(crate) fn has_bounce(graph: &Graph) -> bool {
     let is_copy = |id: ValueId| {
-        let maker = graph.nodes().iter().find(|node| node.outputs().contains(&id));
+        let maker = graph
+            .nodes()
+            .iter()
+            .find(|node| node.outputs().contains(&id));
         maker.is_some_and(|node| matches!(node.op(), Op::Copy))
     };
-    let mut copies = graph.nodes().iter().filter(|node| matches!(node.op(), Op::Copy));
+    let mut copies = graph
+        .nodes()
+        .iter()
+        .filter(|node| matches!(node.op(), Op::Copy));
     copies.any(|node| node.inputs().iter().copied().any(is_copy))
 }
 
@@ -99,4 +110,16 @@ pub(crate) fn fault<T: std::fmt::Debug>(result: Result<T>) -> GraphFault {
         ErrorKind::InvalidGraph(fault) => fault,
         other => panic!("{other}"),
     }
+}
+
+/// Sums of the last two values, each on one of two devices or on the host.
+pub(crate) fn sums_on(targets: &[usize]) -> Graph {
+    let mut builder = GraphBuilder::new("forward");
+    let mut last = ["a", "b"].map(|name| builder.input(name, spec()));
+    for &target in targets {
+        let device = [Some(CUDA_0), Some(CUDA_1), None, Some(CUDA_0)][target];
+        let [sum] = builder.delegate("add", device, &last, [spec().into()]);
+        last = [last[1], sum];
+    }
+    builder.finish(&last[1..]).unwrap()
 }

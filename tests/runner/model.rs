@@ -2,12 +2,12 @@
 
 use proptest::prelude::{any, prop, proptest};
 
+use device_memory::PlannedMemory;
 use device_memory::graph::{
     Graph, MethodOptions, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
 };
 use device_memory::plan::{self, Algorithm, DeviceOptions, PlanOptions};
 use device_memory::runner::Runner;
-use device_memory::PlannedMemory;
 
 use crate::graphs::{Choices, Model, random};
 use crate::support::{fake_gpus, mix};

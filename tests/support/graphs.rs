@@ -62,7 +62,9 @@ pub(crate) fn random(choices: &mut Choices<'_>) -> Graph {
     for index in 0..1 + maker.choices.below(3) {
         let size = maker.size();
         let device = maker.device_of_start();
-        let id = maker.builder.input(format!("in{index}"), bytes(size, device));
+        let id = maker
+            .builder
+            .input(format!("in{index}"), bytes(size, device));
         maker.add(id, size, false);
     }
     for index in 0..maker.choices.below(3) {
@@ -89,7 +91,13 @@ impl Maker<'_, '_> {
     }
 
     fn target(&mut self) -> Option<Device> {
-        [Some(CUDA_0), Some(CUDA_1), None, Some(Device::CPU), Some(CUDA_0)][self.choices.below(5)]
+        [
+            Some(CUDA_0),
+            Some(CUDA_1),
+            None,
+            Some(Device::CPU),
+            Some(CUDA_0),
+        ][self.choices.below(5)]
     }
 
     fn add(&mut self, id: ValueId, size: usize, writable: bool) {
@@ -215,7 +223,11 @@ impl Maker<'_, '_> {
 
     fn branch(&mut self, depth: usize) {
         let operands = self.pick_some(3);
-        let operands = if operands.is_empty() { vec![self.pick()] } else { operands };
+        let operands = if operands.is_empty() {
+            vec![self.pick()]
+        } else {
+            operands
+        };
         let ids: Vec<ValueId> = operands.iter().map(|value| value.id).collect();
         let takes: Vec<TensorSpec> = operands
             .iter()
@@ -240,12 +252,13 @@ impl Maker<'_, '_> {
         let (a, b) = (self.pick(), self.pick());
         let sizes = [1, a.size, b.size];
         let specs = sizes.map(|size| bytes(size, Device::CPU));
-        let [counter] = self.builder.kernel("rounds", &[a.id], [specs[0].clone().into()]);
+        let [counter] = self
+            .builder
+            .kernel("rounds", &[a.id], [specs[0].clone().into()]);
 
         let mut condition = GraphBuilder::new("condition");
-        let inputs = [0, 1, 2].map(|index| {
-            condition.input(format!("in{index}"), specs[index].clone())
-        });
+        let inputs =
+            [0, 1, 2].map(|index| condition.input(format!("in{index}"), specs[index].clone()));
         let [go_on] = condition.kernel("positive", &inputs[..1], [truth().into()]);
         let condition = condition.finish(&[go_on]).unwrap();
 
@@ -267,7 +280,9 @@ impl Maker<'_, '_> {
         let body = body.finish(&outputs).unwrap();
 
         let inputs = [counter, a.id, b.id];
-        let made = self.builder.repeat("loop", &inputs, condition, body, specs.map(Output::new));
+        let made = self
+            .builder
+            .repeat("loop", &inputs, condition, body, specs.map(Output::new));
         for (id, size) in made.into_iter().zip(sizes) {
             self.add(id, size, true);
         }
@@ -336,7 +351,11 @@ impl Model {
         for node in graph.nodes() {
             self.node(graph, node, &mut values);
         }
-        graph.outputs().iter().map(|id| values[id].clone()).collect()
+        graph
+            .outputs()
+            .iter()
+            .map(|id| values[id].clone())
+            .collect()
     }
 
     fn node(&mut self, graph: &Graph, node: &Node, values: &mut HashMap<ValueId, Vec<u8>>) {
