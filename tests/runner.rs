@@ -19,6 +19,8 @@ mod failures;
 mod given;
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "runner/interpreter.rs"]
+mod interpreter;
 #[path = "runner/model.rs"]
 mod model;
 #[path = "runner/resident.rs"]

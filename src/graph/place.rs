@@ -30,6 +30,14 @@ pub struct PlanningOptions {
     /// Whether mutable buffers are part of the plan; otherwise the caller gives
     /// their memory.
     pub plan_buffers: bool,
+    /// The pool of their device that planned mutable buffers lie in; everything else
+    /// lies in pool 0.
+    ///
+    /// With a pool of their own, methods that have the same buffers on the same
+    /// devices have them at the same places, so that
+    /// [`PlannedMemory::allocate_shared`](crate::PlannedMemory::allocate_shared) lets
+    /// one go on where another has stopped.
+    pub buffer_pool: u32,
     /// Whether everything is placed on the host, whatever device it is meant for.
     pub host_memory_only: bool,
     /// The alignment, padding and capacity of each device not listed below.
@@ -46,6 +54,7 @@ impl Default for PlanningOptions {
             plan_inputs: true,
             plan_outputs: true,
             plan_buffers: true,
+            buffer_pool: 0,
             host_memory_only: false,
             default: DeviceOptions::default(),
             devices: BTreeMap::new(),
@@ -345,8 +354,13 @@ impl Collector<'_> {
         } else {
             spec.device()
         };
+        let pool = match value.role() {
+            Role::MutableBuffer => self.options.buffer_pool,
+            _ => 0,
+        };
         let planned = PlanValue::new(spec.size_in_bytes(), steps)
             .on(device)
+            .in_pool(pool)
             .named(value.name());
         Ok(self.request.push(planned))
     }

@@ -1,6 +1,6 @@
 //! Graphs as JSON.
 
-use proptest::prelude::{any, prop, proptest};
+use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use serde_json::{Value, json};
 
 use device_memory::graph::{Graph, GraphBuilder, Output};
@@ -181,6 +181,8 @@ fn nesting_without_end_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn any_graph_is_read_as_it_was_written(
         numbers in prop::collection::vec(any::<u16>(), 0..80)

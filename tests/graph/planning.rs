@@ -238,6 +238,15 @@ fn a_device_is_never_given_memory_of_another() {
 }
 
 #[test]
+fn three_values_are_on_the_device_and_three_on_the_host() {
+    let planned = planned(placed(&add_on(Some(CUDA_1))), &as_the_original());
+
+    let devices = planned.graph().values().iter().map(|value| value.device());
+    let (on_host, on_device): (Vec<Device>, _) = devices.partition(|device| device.is_cpu());
+    assert_eq!((on_host.len(), on_device), (3, vec![CUDA_1; 3]));
+}
+
+#[test]
 fn host_memory_only_puts_everything_on_the_host() {
     let options = PlanningOptions {
         host_memory_only: true,
@@ -402,4 +411,43 @@ fn an_empty_graph_needs_no_memory() {
     let graph = GraphBuilder::new("forward").finish(&[]).unwrap();
 
     assert_eq!(sizes(&planned(graph, &as_the_original())), []);
+}
+
+#[test]
+fn mutable_buffers_may_have_a_pool_of_their_own() {
+    let mut builder = GraphBuilder::new("forward");
+    let a = builder.input("a", spec());
+    let states = ["x", "y"].map(|name| builder.mutable_buffer(name, spec()));
+    let [b] = builder.kernel("mix", &[a, states[0], states[1]], [spec().into()]);
+    let graph = builder.finish(&[b]).unwrap();
+    let options = PlanningOptions {
+        buffer_pool: 1,
+        ..as_the_original()
+    };
+
+    let planned = planned(graph, &options);
+
+    assert_eq!(sizes(&planned), [(Device::CPU, 32), (Device::CPU, 32)]);
+    let places = offsets(&planned, ["a", "x", "y", "mix"]);
+    assert_eq!(places.map(|(buffer, _)| buffer), [0, 1, 1, 0]);
+}
+
+#[test]
+fn a_long_graph_is_placed() {
+    let mut builder = GraphBuilder::new("forward");
+    let mut last = builder.input("a", spec());
+    for step in 0..20_000 {
+        let target = [Some(CUDA_0), Some(CUDA_0), None, Some(CUDA_1)][step % 4];
+        let [next] = builder.delegate("add", target, &[last], [spec().into()]);
+        last = builder.view("view", next, 0, spec());
+    }
+    let graph = placed(&builder.finish(&[last]).unwrap());
+    let options = PlanningOptions {
+        planner: PlanOptions::new(Algorithm::ExecutorchGreedy),
+        ..PlanningOptions::default()
+    };
+
+    let planned = planned(graph, &options);
+
+    assert_eq!(planned.memory().buffers().len(), 3);
 }

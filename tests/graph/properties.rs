@@ -1,33 +1,16 @@
 //! What holds of any graph after the passes.
 
-use proptest::prelude::{any, prop, proptest};
+use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
 use device_memory::Device;
 use device_memory::graph::{
-    Graph, MethodOptions, Op, PlannedGraph, PlanningOptions, PropagateOptions, Skip, lifetimes,
+    Graph, MethodOptions, Op, PlannedGraph, PlanningOptions, PropagateOptions, lifetimes,
     propagate, tag_devices,
 };
 use device_memory::plan;
 
-use crate::graphs::{Choices, random};
+use crate::graphs::{Choices, options, random};
 use crate::support::has_bounce;
-
-fn options(bits: u8) -> MethodOptions {
-    let skip = |bit: u8| {
-        if bits & (1 << bit) == 0 {
-            Skip::None
-        } else {
-            Skip::All
-        }
-    };
-    MethodOptions {
-        resident_inputs: skip(0),
-        resident_outputs: skip(1),
-        resident_buffers: skip(2),
-        direct_copies: bits & 8 != 0,
-        shared_copies: bits & 16 != 0,
-    }
-}
 
 /// Every argument of a delegate is on its device, here and inside.
 fn assert_on_devices(graph: &Graph) {
@@ -49,6 +32,8 @@ fn assert_on_devices(graph: &Graph) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn every_argument_of_a_delegate_is_on_its_device(
         numbers in prop::collection::vec(any::<u16>(), 0..160),

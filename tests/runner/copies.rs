@@ -92,6 +92,41 @@ fn a_tensor_of_many_dimensions_is_copied_whole() {
 }
 
 #[test]
+fn every_type_of_element_is_copied() {
+    for &scalar_type in ScalarType::ALL {
+        let spec = |device| TensorSpec::contiguous(scalar_type, &[3], device).unwrap();
+        let graph = copy(spec(Device::CPU), spec(CUDA_0));
+
+        assert_eq!(copied(&graph), [(H2D, 3 * scalar_type.size(), 0)]);
+        let to = graph.value(graph.outputs()[0]).unwrap().spec();
+        assert_eq!(to.scalar_type(), scalar_type);
+    }
+}
+
+#[test]
+fn a_scalar_is_copied() {
+    let graph = copy(floats(&[], CUDA_0), floats(&[], Device::CPU));
+
+    assert_eq!(copied(&graph), [(D2H, 4, 0)]);
+}
+
+#[test]
+fn a_copy_has_bytes_of_its_own() {
+    let mut builder = GraphBuilder::new("forward");
+    let from = builder.mutable_buffer("from", floats(&[2], Device::CPU));
+    let to = builder.copy("to", from, floats(&[2], Device::CPU));
+    let graph = builder.finish(&[to]).unwrap();
+    on_fake(&graph, &PlanningOptions::default(), |runner, _| {
+        runner.write(from, &bytes(8)).unwrap();
+        runner.run(none).unwrap();
+
+        runner.write(from, &[0; 8]).unwrap();
+
+        assert_eq!(runner.read(to).unwrap(), bytes(8));
+    });
+}
+
+#[test]
 fn a_tensor_without_bytes_is_copied_without_a_call() {
     for (from, to) in [
         (Device::CPU, CUDA_0),

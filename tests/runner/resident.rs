@@ -1,12 +1,16 @@
 //! Values that stay on a device from step to step.
 
 use device_memory::graph::{
-    Graph, GraphBuilder, MethodOptions, Output, PlanningOptions, PropagateOptions, Skip, propagate,
+    Graph, GraphBuilder, MethodOptions, Output, PlannedGraph, PlanningOptions, PropagateOptions,
+    Skip, propagate,
 };
-use device_memory::{Device, ScalarType, TensorSpec};
+use device_memory::runner::{Call, Runner};
+use device_memory::{
+    Device, DeviceLayout, DeviceMemoryBuffer, PlannedMemory, Result, ScalarType, TensorSpec,
+};
 
 use crate::graphs::{CUDA_0, bytes};
-use crate::support::{device_copies, increment, on_fake};
+use crate::support::{device_copies, fake_gpus, increment, on_fake};
 
 fn token() -> TensorSpec {
     TensorSpec::contiguous(ScalarType::Long, &[1], Device::CPU).unwrap()
@@ -48,15 +52,13 @@ fn a_decoder_copies_eight_bytes_a_step_and_none_to_the_device() {
     assert_eq!(graph.count_copies().total(), 0);
     let [current, cache, next] = ["current", "cache", "next"].map(|name| graph.find(name).unwrap());
     let weights = graph.find("weights").unwrap();
-    let (fake, registry) = crate::support::fake_gpus();
-    let planned =
-        device_memory::graph::PlannedGraph::new(graph, &PlanningOptions::default()).unwrap();
-    let mut memory = device_memory::PlannedMemory::allocate(planned.memory(), &registry).unwrap();
-    let layout = device_memory::DeviceLayout::from_size(64).unwrap();
-    let mut loaded =
-        device_memory::DeviceMemoryBuffer::create_in(&registry, layout, CUDA_0).unwrap();
+    let (fake, registry) = fake_gpus();
+    let planned = PlannedGraph::new(graph, &PlanningOptions::default()).unwrap();
+    let mut memory = PlannedMemory::allocate(planned.memory(), &registry).unwrap();
+    let layout = DeviceLayout::from_size(64).unwrap();
+    let mut loaded = DeviceMemoryBuffer::create_in(&registry, layout, CUDA_0).unwrap();
     loaded.fill(3).unwrap();
-    let mut runner = device_memory::runner::Runner::new(&planned, memory.view().unwrap()).unwrap();
+    let mut runner = Runner::new(&planned, memory.view().unwrap()).unwrap();
     runner.give(weights, loaded.as_span()).unwrap();
     runner.write(current, &5_u64.to_le_bytes()).unwrap();
     runner.input_mut(cache).unwrap().fill(0).unwrap();
@@ -66,7 +68,7 @@ fn a_decoder_copies_eight_bytes_a_step_and_none_to_the_device() {
     for _ in 0..4 {
         let mut seen = Vec::new();
         runner
-            .run(|call| -> device_memory::Result<()> {
+            .run(|call: &mut Call<'_>| -> Result<()> {
                 let name = call.name();
                 let (inputs, outputs) = call.arguments();
                 seen.push(name.to_owned());
@@ -204,4 +206,52 @@ fn resident_inputs_can_be_filled_where_they_are() {
         assert_eq!(output.device(), CUDA_0);
         assert_eq!(output.to_vec().unwrap(), [8; 4]);
     });
+}
+
+#[test]
+fn a_method_goes_on_where_another_has_stopped() {
+    // The original can not share mutable buffers once any tensor is on a device.
+    let method = |name: &str, more: usize| {
+        let mut builder = GraphBuilder::new(name);
+        let states = ["x", "y"].map(|name| builder.mutable_buffer(name, bytes(4, Device::CPU)));
+        let a = builder.input("a", bytes(4 * more, Device::CPU));
+        let outputs = states.map(|state| Output::new(bytes(4, Device::CPU)).in_place_of(state, 0));
+        builder.delegate(
+            "use",
+            Some(CUDA_0),
+            &[a],
+            [bytes(64 * more, Device::CPU).into()],
+        );
+        let [x, y] = builder.delegate("update", Some(CUDA_0), &[], outputs);
+        let graph = builder.finish(&[x, y]).unwrap();
+        propagate(&graph, &all_resident()).unwrap()
+    };
+    let options = PlanningOptions {
+        buffer_pool: 1,
+        ..PlanningOptions::default()
+    };
+    let plan = |graph: Graph| PlannedGraph::new(graph, &options).unwrap();
+    let methods = [plan(method("prefill", 5)), plan(method("decode", 1))];
+    let (_fake, registry) = fake_gpus();
+    let plans = [methods[0].memory(), methods[1].memory()];
+    let mut memory = PlannedMemory::allocate_shared(&plans, &registry).unwrap();
+
+    for (run, index) in [0, 1, 1, 0].into_iter().enumerate() {
+        let planned = &methods[index];
+        let mut runner = Runner::new(planned, memory.view_of(index).unwrap()).unwrap();
+        let graph = planned.graph();
+        let [x, y] = ["x", "y"].map(|name| graph.find(name).unwrap());
+        if run == 0 {
+            runner.write(x, &[10; 4]).unwrap();
+            runner.write(y, &[20; 4]).unwrap();
+        }
+        let input = graph.inputs()[0];
+        runner.input_mut(input).unwrap().fill(0).unwrap();
+        runner.run(increment).unwrap();
+    }
+
+    let mut runner = Runner::new(&methods[1], memory.view_of(1).unwrap()).unwrap();
+    let graph = methods[1].graph();
+    assert_eq!(runner.read(graph.find("x").unwrap()).unwrap(), [14; 4]);
+    assert_eq!(runner.read(graph.find("y").unwrap()).unwrap(), [24; 4]);
 }

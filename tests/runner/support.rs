@@ -10,7 +10,7 @@ use device_memory::{
     ShapeDynamism, TensorSpec,
 };
 
-use crate::graphs::compute;
+use crate::interpreter::compute;
 
 /// Two fake GPUs, and a registry that has them beside the host.
 pub(crate) fn fake_gpus() -> (FakeDevice, DeviceAllocatorRegistry) {
