@@ -220,7 +220,7 @@ fn a_method_goes_on_where_another_has_stopped() {
             "use",
             Some(CUDA_0),
             &[a],
-            [bytes(64 * more, Device::CPU).into()],
+            [bytes(4 * more, Device::CPU).into()],
         );
         let [x, y] = builder.delegate("update", Some(CUDA_0), &[], outputs);
         let graph = builder.finish(&[x, y]).unwrap();
