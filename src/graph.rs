@@ -19,11 +19,13 @@
 mod build;
 mod check;
 mod elide;
+mod fit;
+mod insert;
 mod lifetime;
 mod node;
 mod options;
 mod place;
-mod propagate;
+mod planned;
 #[cfg(feature = "serde")]
 mod raw;
 mod tag;
@@ -36,12 +38,13 @@ use crate::shape::TensorSpec;
 
 pub use build::{GraphBuilder, Output};
 pub use elide::elide_copies;
+pub use insert::propagate;
 pub use lifetime::{Lifetime, lifetimes};
 pub use node::{Node, Op};
-pub use options::{MethodOptions, PropagateOptions, Skip};
+pub use options::{MethodOptions, PlanningOptions, PropagateOptions, Skip};
+pub use place::Place;
 pub(crate) use place::Scope;
-pub use place::{Place, PlannedGraph, PlanningOptions};
-pub use propagate::propagate;
+pub use planned::PlannedGraph;
 pub use tag::tag_devices;
 pub use target::{parse_target_device, target_device};
 pub use value::{Base, Role, Value, ValueId};

@@ -197,6 +197,7 @@ fn nested_cargo_the_numbered_examples_run() {
         "05_tensors",
         "06_write_an_allocator",
         "07_fail_each_call",
+        "08_graph",
     ] {
         let output = run(example, &[]);
 

@@ -15,7 +15,7 @@ const RANKS: &[&[&str]] = &[
     &["error"],
     &["allocator", "free_failure", "plan", "shape"],
     &["span", "observe"],
-    &["adaptor/", "backend/", "pte"],
+    &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
     &["buffer"],
     &[
@@ -26,6 +26,7 @@ const RANKS: &[&[&str]] = &[
         "backend/cuda/uploader",
     ],
     &["planned", "testing"],
+    &["runner"],
 ];
 
 /// Dependencies that may be named in one module only.

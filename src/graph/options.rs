@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::device::Device;
 use crate::error::GraphFault;
+use crate::plan::{DeviceOptions, PlanOptions};
 
 /// Which of several named values stay on the device where they are used, so that
 /// no copy is made.
@@ -156,5 +158,63 @@ impl PropagateOptions {
     #[must_use]
     pub fn method(&self, name: &str) -> &MethodOptions {
         self.methods.get(name).unwrap_or(&self.others)
+    }
+}
+
+/// What is planned of a graph, and how.
+///
+/// By default everything but constants is planned, with the default alignment of
+/// the crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanningOptions {
+    /// Whether inputs are part of the plan; otherwise the caller gives their memory.
+    pub plan_inputs: bool,
+    /// Whether outputs are part of the plan; otherwise the caller gives their memory.
+    pub plan_outputs: bool,
+    /// Whether mutable buffers are part of the plan; otherwise the caller gives
+    /// their memory.
+    pub plan_buffers: bool,
+    /// The pool of their device that planned mutable buffers lie in; everything else
+    /// lies in pool 0.
+    ///
+    /// With a pool of their own, methods that have the same buffers on the same
+    /// devices have them at the same places, so that
+    /// [`PlannedMemory::allocate_shared`](crate::PlannedMemory::allocate_shared) lets
+    /// one go on where another has stopped.
+    pub buffer_pool: u32,
+    /// Whether everything is placed on the host, whatever device it is meant for.
+    pub host_memory_only: bool,
+    /// The alignment, padding and capacity of each device not listed below.
+    pub default: DeviceOptions,
+    /// The alignment, padding and capacity of devices.
+    pub devices: BTreeMap<Device, DeviceOptions>,
+    /// The algorithm and its budget.
+    pub planner: PlanOptions,
+}
+
+impl Default for PlanningOptions {
+    fn default() -> Self {
+        Self {
+            plan_inputs: true,
+            plan_outputs: true,
+            plan_buffers: true,
+            buffer_pool: 0,
+            host_memory_only: false,
+            default: DeviceOptions::default(),
+            devices: BTreeMap::new(),
+            planner: PlanOptions::default(),
+        }
+    }
+}
+
+impl PlanningOptions {
+    /// The default options, with inputs and outputs in memory that the caller gives.
+    #[must_use]
+    pub fn unplanned_io() -> Self {
+        Self {
+            plan_inputs: false,
+            plan_outputs: false,
+            ..Self::default()
+        }
     }
 }

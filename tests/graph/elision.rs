@@ -87,17 +87,19 @@ fn a_way_stays_through_the_host_if_the_source_is_overwritten_on_the_way() {
 
 #[test]
 fn a_copy_that_is_written_in_place_stays() {
-    let graph = bounce(CUDA_0, |_, _| ());
     let mut builder = GraphBuilder::new("forward");
     let a = builder.input("a", spec().with_device(CUDA_0));
     let down = builder.copy("down", a, spec());
     let up = builder.copy("up", down, spec().with_device(CUDA_0));
     let output = Output::new(spec().with_device(CUDA_0)).in_place_of(up, 0);
     let [b] = builder.delegate("second", Some(CUDA_0), &[], [output]);
-    let written = builder.finish(&[b]).unwrap();
+    let graph = builder.finish(&[b]).unwrap();
 
-    assert_eq!(elide_copies(&written, true).unwrap(), written);
-    assert_ne!(elide_copies(&graph, true).unwrap(), graph);
+    assert_eq!(elide_copies(&graph, false).unwrap(), graph);
+    // It may be made directly; it is made all the same.
+    let direct = elide_copies(&graph, true).unwrap();
+    assert_eq!(direct.count_copies().device_to_device, 1);
+    assert_eq!(direct.count_copies().total(), 1);
 }
 
 #[test]
@@ -111,10 +113,14 @@ fn a_copy_that_is_an_output_stays() {
     assert_eq!(elide_copies(&graph, false).unwrap(), graph);
     // The way may still be made shorter.
     let direct = elide_copies(&graph, true).unwrap();
+<<<<<<< HEAD
     assert_eq!(
         listing(&direct),
         ["copy a:cuda:0 -> up:cuda:0".replace("copy", "up")]
     );
+=======
+    assert_eq!(listing(&direct), ["up a:cuda:0 -> up:cuda:0"]);
+>>>>>>> graph
 }
 
 #[test]

@@ -313,7 +313,8 @@ fn an_end_of_an_inner_graph_that_is_not_on_the_host() {
     let mut builder = GraphBuilder::new("forward");
     let c = builder.input("c", truth());
     let a = builder.input("a", spec());
-    let graphs = (pass(&[on_gpu.clone()], &[0]), pass(&[on_gpu], &[0]));
+    let inner = pass(&[on_gpu], &[0]);
+    let graphs = (inner.clone(), inner);
     let [out] = builder.branch("if", &[c, a], graphs, [spec().into()]);
     let graph = builder.finish(&[out]).unwrap();
 

@@ -111,3 +111,15 @@ pub(crate) fn fault<T: std::fmt::Debug>(result: Result<T>) -> GraphFault {
         other => panic!("{other}"),
     }
 }
+
+/// Sums of the last two values, each on one of two devices or on the host.
+pub(crate) fn sums_on(targets: &[usize]) -> Graph {
+    let mut builder = GraphBuilder::new("forward");
+    let mut last = ["a", "b"].map(|name| builder.input(name, spec()));
+    for &target in targets {
+        let device = [Some(CUDA_0), Some(CUDA_1), None, Some(CUDA_0)][target];
+        let [sum] = builder.delegate("add", device, &last, [spec().into()]);
+        last = [last[1], sum];
+    }
+    builder.finish(&last[1..]).unwrap()
+}

@@ -1,33 +1,17 @@
 //! Any graph, however it is placed and copied, computes what the model does.
 
-use proptest::prelude::{any, prop, proptest};
+use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
 use device_memory::PlannedMemory;
 use device_memory::graph::{
-    Graph, MethodOptions, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
+    Graph, MethodOptions, PlannedGraph, PlanningOptions, PropagateOptions, propagate,
 };
 use device_memory::plan::{self, Algorithm, DeviceOptions, PlanOptions};
 use device_memory::runner::Runner;
 
-use crate::graphs::{Choices, Model, random};
+use crate::graphs::{Choices, options, random};
+use crate::interpreter::Model;
 use crate::support::{fake_gpus, mix};
-
-fn options(bits: u8) -> MethodOptions {
-    let skip = |bit: u8| {
-        if bits & (1 << bit) == 0 {
-            Skip::None
-        } else {
-            Skip::All
-        }
-    };
-    MethodOptions {
-        resident_inputs: skip(0),
-        resident_outputs: skip(1),
-        resident_buffers: skip(2),
-        direct_copies: bits & 8 != 0,
-        shared_copies: bits & 16 != 0,
-    }
-}
 
 /// Bytes to begin with, different for each value and step.
 fn fresh(len: usize, salt: usize) -> Vec<u8> {
@@ -84,6 +68,8 @@ fn check(graph: &Graph, method: MethodOptions, algorithm: Algorithm) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn any_graph_computes_what_the_model_does(
         numbers in prop::collection::vec(any::<u16>(), 0..160),

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use device_memory::graph::{Graph, Op};
-use device_memory::runner::Call;
+use device_memory::graph::{Graph, PlannedGraph, PlanningOptions};
+use device_memory::runner::{Call, Runner};
 use device_memory::testing::FakeDevice;
-use device_memory::{DeviceAllocatorRegistry, DeviceType, Result};
+use device_memory::{
+    Device, DeviceAllocatorRegistry, DeviceType, Operation, PlannedMemory, Result, ScalarType,
+    ShapeDynamism, TensorSpec,
+};
 
-use crate::graphs::compute;
+use crate::interpreter::compute;
 
 /// Two fake GPUs, and a registry that has them beside the host.
 pub(crate) fn fake_gpus() -> (FakeDevice, DeviceAllocatorRegistry) {
@@ -49,6 +52,7 @@ pub(crate) fn mix(call: &mut Call<'_>) -> Result<()> {
     Ok(())
 }
 
+<<<<<<< HEAD
 /// The graph and all inside it.
 pub(crate) fn all_graphs(graph: &Graph) -> Vec<&Graph> {
     let inner = graph.nodes().iter().flat_map(|node| Op::graphs(node.op()));
@@ -56,4 +60,66 @@ pub(crate) fn all_graphs(graph: &Graph) -> Vec<&Graph> {
         .into_iter()
         .chain(inner.flat_map(all_graphs))
         .collect()
+=======
+/// Runs a test on a graph whose memory is on two fake GPUs and the host.
+pub(crate) fn on_fake<T>(
+    graph: &Graph,
+    options: &PlanningOptions,
+    test: impl FnOnce(&mut Runner<'_>, &FakeDevice) -> T,
+) -> T {
+    let planned = PlannedGraph::new(graph.clone(), options).unwrap();
+    let (fake, registry) = fake_gpus();
+    let mut memory = PlannedMemory::allocate(planned.memory(), &registry).unwrap();
+    fake.clear_calls();
+    let mut runner = Runner::new(&planned, memory.view().unwrap()).unwrap();
+    let result = test(&mut runner, &fake);
+    drop(runner);
+    drop(memory);
+    assert!(fake.violations().is_empty(), "{:?}", fake.violations());
+    assert_eq!(fake.outstanding(), 0);
+    result
+}
+
+/// The copies that a device was asked for: what, of how many bytes, on which index.
+pub(crate) fn device_copies(fake: &FakeDevice) -> Vec<(Operation, usize, u16)> {
+    let calls = fake.calls().into_iter();
+    calls
+        .filter(|call| call.operation != Operation::Deallocate)
+        .map(|call| (call.operation, call.size, call.index))
+        .collect()
+}
+
+/// No kernel or delegate is to be called.
+pub(crate) fn none(call: &mut Call<'_>) -> Result<()> {
+    panic!("{} was called", call.name())
+}
+
+/// Each output gets the bytes of the first input, one more each; what is in place of
+/// another value gets its own.
+pub(crate) fn increment(call: &mut Call<'_>) -> Result<()> {
+    let (inputs, outputs) = call.arguments();
+    for output in outputs {
+        let mut bytes = match inputs.first() {
+            Some(input) => input.span().to_vec()?,
+            None => output.span_mut()?.as_span().to_vec()?,
+        };
+        bytes
+            .iter_mut()
+            .for_each(|byte| *byte = byte.wrapping_add(1));
+        output.span_mut()?.copy_from_host(&bytes)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn dynamic(spec: TensorSpec) -> TensorSpec {
+    spec.with_dynamism(ShapeDynamism::DynamicBound)
+}
+
+pub(crate) fn floats(sizes: &[usize], device: Device) -> TensorSpec {
+    TensorSpec::contiguous(ScalarType::Float, sizes, device).unwrap()
+}
+
+pub(crate) fn truth() -> TensorSpec {
+    TensorSpec::contiguous(ScalarType::Bool, &[1], Device::CPU).unwrap()
+>>>>>>> graph
 }
