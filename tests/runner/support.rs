@@ -52,15 +52,6 @@ pub(crate) fn mix(call: &mut Call<'_>) -> Result<()> {
     Ok(())
 }
 
-<<<<<<< HEAD
-/// The graph and all inside it.
-pub(crate) fn all_graphs(graph: &Graph) -> Vec<&Graph> {
-    let inner = graph.nodes().iter().flat_map(|node| Op::graphs(node.op()));
-    [graph]
-        .into_iter()
-        .chain(inner.flat_map(all_graphs))
-        .collect()
-=======
 /// Runs a test on a graph whose memory is on two fake GPUs and the host.
 pub(crate) fn on_fake<T>(
     graph: &Graph,
@@ -121,5 +112,4 @@ pub(crate) fn floats(sizes: &[usize], device: Device) -> TensorSpec {
 
 pub(crate) fn truth() -> TensorSpec {
     TensorSpec::contiguous(ScalarType::Bool, &[1], Device::CPU).unwrap()
->>>>>>> graph
 }
