@@ -135,7 +135,8 @@ impl<'m> Runner<'m> {
     ///
     /// - [`Access`](GraphFault::Access): an input was not given for this run, or a
     ///   value that is not planned has no memory.
-    /// - [`AtIndex`](crate::ErrorKind::AtIndex): a node failed; for a copy with
+    /// - [`AtIndex`](crate::ErrorKind::AtIndex): a node failed, of a graph inside
+    ///   another one by its position there; for a copy with
     ///   [`InvalidTensor`](crate::ErrorKind::InvalidTensor) if the two differ in type or
     ///   order, or if there are more bytes than planned.
     /// - what `each` returns.

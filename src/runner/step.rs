@@ -9,6 +9,7 @@ use crate::runner::call::{Argument, ArgumentMut, Call};
 use crate::runner::frame::Frame;
 use crate::runner::memory::{Memory, Move};
 use crate::runner::value_of;
+use crate::shape::TensorSpec;
 
 /// Runs all nodes of a graph in order.
 pub(super) fn run<E, F>(
@@ -56,16 +57,12 @@ where
                 let mut inner_frame = Frame::new(inner);
                 enter(graph, frame, operands, inner, &mut inner_frame).map_err(at)?;
                 run(memory, inner, inner_scope, &mut inner_frame, each)?;
-                leave(
-                    memory,
-                    (inner, inner_scope, &inner_frame),
-                    (graph, scope, frame),
-                    node,
-                )
-                .map_err(at)?;
+                let made = found(inner, inner_scope, &inner_frame, inner.outputs()).map_err(at)?;
+                assign(memory, made, (graph, scope, frame), node).map_err(at)?;
             }
             (Op::Loop { condition, body }, [condition_scope, body_scope]) => {
-                take_over(memory, graph, scope, frame, node).map_err(at)?;
+                let start = found(graph, scope, frame, node.inputs()).map_err(at)?;
+                assign(memory, start, (graph, scope, frame), node).map_err(at)?;
                 let mut condition_frame = Frame::new(condition);
                 let mut body_frame = Frame::new(body);
                 loop {
@@ -87,13 +84,8 @@ where
                     }
                     enter(graph, frame, values, body, &mut body_frame).map_err(at)?;
                     run(memory, body, body_scope, &mut body_frame, each)?;
-                    leave(
-                        memory,
-                        (body, body_scope, &body_frame),
-                        (graph, scope, frame),
-                        node,
-                    )
-                    .map_err(at)?;
+                    let made = found(body, body_scope, &body_frame, body.outputs()).map_err(at)?;
+                    assign(memory, made, (graph, scope, frame), node).map_err(at)?;
                 }
             }
             _ => call(memory, graph, scope, frame, (index, node), each)?,
@@ -134,47 +126,36 @@ fn enter(
     Ok(())
 }
 
-/// Makes the outputs of an inner graph those of the node that it is in.
-fn leave(
+/// Where values are, and what they look like now.
+fn found(
+    graph: &Graph,
+    scope: &Scope,
+    frame: &Frame,
+    ids: &[ValueId],
+) -> Result<Vec<(Place, TensorSpec)>> {
+    let values = ids.iter();
+    values
+        .map(|&id| Ok((place(scope, id), frame.spec(graph, id)?.clone())))
+        .collect()
+}
+
+/// Makes values, of the graph or of one inside it, the outputs of a node.
+fn assign(
     memory: &mut Memory<'_>,
-    (inner, inner_scope, inner_frame): (&Graph, &Scope, &Frame),
+    values: Vec<(Place, TensorSpec)>,
     (graph, scope, frame): (&Graph, &Scope, &mut Frame),
     node: &Node,
 ) -> Result<()> {
-    let mut moves = Vec::with_capacity(node.outputs().len());
-    for (&from, &to) in inner.outputs().iter().zip(node.outputs()) {
+    let mut moves = Vec::with_capacity(values.len());
+    for ((from, from_spec), &output) in values.into_iter().zip(node.outputs()) {
         moves.push(Move {
-            from: place(inner_scope, from),
-            from_spec: inner_frame.spec(inner, from)?.clone(),
-            to: place(scope, to),
-            to_spec: value_of(graph, to)?.spec().clone(),
+            from,
+            from_spec,
+            to: place(scope, output),
+            to_spec: value_of(graph, output)?.spec().clone(),
         });
     }
-    copy_all(memory, &moves, frame, node)
-}
-
-/// Makes the inputs of a loop its values before the first round.
-fn take_over(
-    memory: &mut Memory<'_>,
-    graph: &Graph,
-    scope: &Scope,
-    frame: &mut Frame,
-    node: &Node,
-) -> Result<()> {
-    let mut moves = Vec::with_capacity(node.outputs().len());
-    for (&from, &to) in node.inputs().iter().zip(node.outputs()) {
-        moves.push(Move {
-            from: place(scope, from),
-            from_spec: frame.spec(graph, from)?.clone(),
-            to: place(scope, to),
-            to_spec: value_of(graph, to)?.spec().clone(),
-        });
-    }
-    copy_all(memory, &moves, frame, node)
-}
-
-fn copy_all(memory: &mut Memory<'_>, moves: &[Move], frame: &mut Frame, node: &Node) -> Result<()> {
-    let specs = memory.copy_all(moves)?;
+    let specs = memory.copy_all(&moves)?;
     for (&output, spec) in node.outputs().iter().zip(specs) {
         frame.set(output, Some(spec));
     }

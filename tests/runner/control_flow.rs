@@ -176,11 +176,12 @@ fn what_goes_into_a_loop_is_not_changed_by_it() {
 }
 
 #[test]
-fn an_error_inside_a_branch_names_every_node_on_the_way() {
+fn an_error_inside_a_branch_names_the_node_of_the_graph_inside() {
     let mut inner = GraphBuilder::new("inner");
     let spec = crate::support::dynamic(bytes(8, Device::CPU));
     let x = inner.input("x", spec.clone());
     let small = crate::support::dynamic(bytes(4, CUDA_0));
+    inner.kernel("up", &[x], [spec.clone().into()]);
     inner.copy("small", x, small);
     let inner = inner.finish(&[]).unwrap();
     let mut builder = GraphBuilder::new("forward");
@@ -197,6 +198,6 @@ fn an_error_inside_a_branch_names_every_node_on_the_way() {
 
     assert_eq!(
         error.to_string(),
-        "node 0: invalid tensor: sizes [8] where [4] are planned: 8 bytes are more than 4"
+        "node 1: invalid tensor: sizes [8] where [4] are planned: 8 bytes are more than 4"
     );
 }
