@@ -10,7 +10,7 @@ use device_memory::dlpack::ImportedTensor;
 use device_memory::{Device, DeviceAllocatorRegistry, ErrorKind, ScalarType};
 use dlpack_ffi::DLDeviceType;
 
-use crate::support::{Foreign, reason};
+use crate::support::{Foreign, delete, reason};
 
 #[test]
 fn a_tensor_is_read_where_it_lies_and_deleted_once() {
@@ -93,8 +93,9 @@ fn a_tensor_without_a_deleter_is_left_alone() {
     drop(imported);
 
     assert_eq!(deleted.load(Ordering::Relaxed), 0);
-    // SAFETY: the tensor is the first field of the leaked box.
-    drop(unsafe { Box::from_raw(raw.cast::<Foreign>().as_ptr()) });
+    // SAFETY: the tensor is live, and nobody else frees it.
+    unsafe { delete(raw.cast().as_ptr()) };
+    assert_eq!(deleted.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Foreign {
     }
 }
 
-unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
+pub(crate) unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
     // SAFETY: the context is the leaked box, and this is called once.
     let foreign = unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Foreign>()) };
     let before = foreign.deleted.fetch_add(1, Ordering::Relaxed);
