@@ -171,6 +171,8 @@ impl Error {
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
             ErrorKind::NotSupported { .. }
             | ErrorKind::NotHostAccessible { .. }
+            | ErrorKind::ForeignVersion { .. }
+            | ErrorKind::ReadOnly { .. }
             | ErrorKind::MissingSymbol { .. }
             | ErrorKind::DriverTooOld { .. }
             | ErrorKind::Capturing { .. } => 0x10,

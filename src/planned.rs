@@ -118,7 +118,12 @@ impl PlannedMemory {
             None => (&[][..], &[][..]),
         };
         let Shared { needed, later } = share(first, others)?;
-        check(&needed, registry)?;
+        check(&needed, registry).map_err(|mut error| {
+            if let Some(report) = error.out_of_memory_mut() {
+                report.tag = tag;
+            }
+            error
+        })?;
         let mut buffers = BufferStack::with_capacity(needed.len());
         for (index, planned) in needed.iter().enumerate() {
             let layout = planned.layout()?.with_tag(tag);

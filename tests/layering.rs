@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const RANKS: &[&[&str]] = &[
     &["device", "layout", "address", "scalar", "process", "unwind"],
     &["error"],
-    &["allocator", "free_failure", "plan", "shape"],
+    &["allocator", "free_failure", "plan", "shape", "reading"],
     &["span", "observe"],
     &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
@@ -25,12 +25,18 @@ const RANKS: &[&[&str]] = &[
         "backend/cuda/transfer",
         "backend/cuda/uploader",
     ],
-    &["planned", "testing"],
-    &["runner"],
+    &["planned", "testing", "dlpack"],
+    &["runner", "weights"],
 ];
 
 /// Dependencies that may be named in one module only.
-const CONFINED: &[(&str, &str)] = &[("planus", "pte"), ("libc", "process")];
+const CONFINED: &[(&str, &str)] = &[
+    ("planus", "pte"),
+    ("libc", "process"),
+    ("dlpack_ffi", "dlpack"),
+    ("safetensors", "weights"),
+    ("serde", "weights"),
+];
 
 /// The rank of a module, by the name used in `RANKS`.
 fn ranks() -> BTreeMap<&'static str, usize> {

@@ -247,6 +247,22 @@ pub enum ErrorKind {
         /// What contradicts what.
         reason: String,
     },
+    /// A tensor of another library is of a version that is not understood.
+    #[error("tensor of version {major}.{minor}, only {understood}.x is understood")]
+    ForeignVersion {
+        /// The major version of the tensor.
+        major: u32,
+        /// The minor version of the tensor.
+        minor: u32,
+        /// The major version that is understood.
+        understood: u32,
+    },
+    /// Memory that must not be written was to be.
+    #[error("memory of {device} is read-only")]
+    ReadOnly {
+        /// Where the memory is.
+        device: Device,
+    },
     /// A program has no method of this name.
     #[error("no method {name:?}: the program has {}", known.join(", "))]
     NoSuchMethod {
