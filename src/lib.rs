@@ -27,6 +27,7 @@ mod buffer;
 mod device;
 mod error;
 mod free_failure;
+mod free_space;
 mod hierarchical;
 mod layout;
 mod observe;
@@ -37,6 +38,7 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod stream;
 mod tensor;
 mod unwind;
 
