@@ -9,6 +9,8 @@
 
 mod pool;
 
-pub use crate::adaptor::pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};
+pub use crate::adaptor::pool::{
+    MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus,
+};
 pub use crate::observe::{Block, Observed, Observer};
 pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};

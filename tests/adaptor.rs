@@ -3,3 +3,7 @@
 
 #[path = "adaptor/observed.rs"]
 mod observed;
+#[path = "adaptor/pool.rs"]
+mod pool;
+#[path = "adaptor/pool_streams.rs"]
+mod pool_streams;

@@ -253,7 +253,9 @@ impl<A: DeviceAllocator> Core<A> {
         let fences = self.uses.fences((index, ptr.addr()), order)?;
         if fences.is_empty()
             && let Some(class) = self.class_of(layout)
-            && order.map_or(&device.slots, |order| &order.slots).keep(class, ptr)
+            && order
+                .map_or(&device.slots, |order| &order.slots)
+                .keep(class, ptr)
         {
             return Ok(());
         }

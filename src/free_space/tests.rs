@@ -91,12 +91,26 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Take { lot: usize, units: usize, align: usize },
-    Give { block: usize, lot: usize },
+    Take {
+        lot: usize,
+        units: usize,
+        align: usize,
+    },
+    Give {
+        block: usize,
+        lot: usize,
+    },
     NewLot,
-    Open { lot: usize },
-    Add { units: usize, gap: usize },
-    Remove { segment: usize },
+    Open {
+        lot: usize,
+    },
+    Add {
+        units: usize,
+        gap: usize,
+    },
+    Remove {
+        segment: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -137,17 +151,24 @@ fn apply(space: &mut FreeSpace<usize>, model: &mut Model, next: &mut usize, step
             assert_eq!(space.give(start, model.lots[lot]), None);
             model.set(start, units, Unit::Free(lot));
             let mut segments = model.segments.iter().map(|(_, segment)| segment);
-            let own = segments.find(|own| {
-                (own.start..own.start + own.units.len() * UNIT).contains(&start)
-            });
-            let one = own.unwrap().units.iter().all(|unit| *unit == Unit::Free(lot));
+            let own = segments
+                .find(|own| (own.start..own.start + own.units.len() * UNIT).contains(&start));
+            let one = own
+                .unwrap()
+                .units
+                .iter()
+                .all(|unit| *unit == Unit::Free(lot));
             assert_eq!(given, Some(one));
         }
         Step::NewLot if lots < 4 => model.lots.push(space.new_lot().unwrap()),
         Step::NewLot => {}
         Step::Open { lot } if lot < lots => {
             space.open(model.lots.remove(lot));
-            for unit in model.segments.iter_mut().flat_map(|(_, own)| &mut own.units) {
+            for unit in model
+                .segments
+                .iter_mut()
+                .flat_map(|(_, own)| &mut own.units)
+            {
                 *unit = match *unit {
                     Unit::Free(other) if other == lot => Unit::Free(0),
                     Unit::Free(other) if other > lot => Unit::Free(other - 1),
@@ -162,7 +183,9 @@ fn apply(space: &mut FreeSpace<usize>, model: &mut Model, next: &mut usize, step
             let segment = space.add(start, units * UNIT, start).unwrap();
             *next = start + units * UNIT;
             let units = vec![Unit::Free(0); units];
-            model.segments.push((segment, ModelSegment { start, units }));
+            model
+                .segments
+                .push((segment, ModelSegment { start, units }));
         }
         Step::Remove { segment } => {
             let at = segment % model.segments.len().max(1);
@@ -230,9 +253,13 @@ fn terabytes_and_the_ends_of_the_address_space_are_no_trouble() {
     space.add(UNIT, tebibyte, UNIT).unwrap();
     space.add(top, tebibyte, top).unwrap();
 
-    let low = space.take(FreeSpace::<usize>::COMMON, tebibyte, UNIT).unwrap();
+    let low = space
+        .take(FreeSpace::<usize>::COMMON, tebibyte, UNIT)
+        .unwrap();
     let none = space.take(FreeSpace::<usize>::COMMON, tebibyte, usize::MAX / 2 + 1);
-    let high = space.take(FreeSpace::<usize>::COMMON, tebibyte - UNIT, UNIT).unwrap();
+    let high = space
+        .take(FreeSpace::<usize>::COMMON, tebibyte - UNIT, UNIT)
+        .unwrap();
 
     assert_eq!(none, None);
     assert_eq!((low.base, low.offset), (UNIT, 0));

@@ -244,8 +244,8 @@ impl Heap {
             return true;
         };
         let space = &mut self.space;
-        let lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
-        let empty = lots.fold(true, |empty, own| empty && space.bytes_of(own.lot) == 0);
+        let mut lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
+        let empty = lots.all(|own| space.bytes_of(own.lot) == 0);
         if empty {
             for own in self.streams.swap_remove(at).lots {
                 space.open(own.lot);
@@ -281,7 +281,9 @@ impl Heap {
         let lots = streams.flat_map(|own| &own.lots);
         let in_lots = sum(&mut lots.map(|own| self.space.bytes_of(own.lot)));
         let pending = sum(&mut self.pending.iter().map(|pending| size(&pending.start)));
-        let waiting = in_lots.saturating_add(pending).saturating_add(cached_by_streams);
+        let waiting = in_lots
+            .saturating_add(pending)
+            .saturating_add(cached_by_streams);
         let not_in_use = cached
             .saturating_add(pending)
             .saturating_add(cached_by_streams);
@@ -331,5 +333,8 @@ impl Heap {
 /// Whether these are the same fences.
 fn same(some: &[Arc<dyn Fence>], others: &[Arc<dyn Fence>]) -> bool {
     let pairs = some.iter().zip(others);
-    some.len() == others.len() && pairs.into_iter().all(|(one, other)| Arc::ptr_eq(one, other))
+    some.len() == others.len()
+        && pairs
+            .into_iter()
+            .all(|(one, other)| Arc::ptr_eq(one, other))
 }
