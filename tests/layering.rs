@@ -29,6 +29,7 @@ const RANKS: &[&[&str]] = &[
     &[
         "hierarchical",
         "tensor",
+        "block_pool",
         "backend/cuda/interop",
         "backend/cuda/transfer",
         "backend/cuda/uploader",

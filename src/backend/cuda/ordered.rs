@@ -60,10 +60,7 @@ unsafe impl StreamAllocator for CudaOnStream {
 impl Fence for CudaFence {
     fn is_done(&self) -> Result<bool> {
         self.lane.check_process()?;
-        let done = self
-            .lane
-            .enter()
-            .and_then(|_entered| self.event.is_done());
+        let done = self.lane.enter().and_then(|_entered| self.event.is_done());
         done.map_err(|status| self.lane.error(status, Operation::Synchronize))
     }
 
