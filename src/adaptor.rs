@@ -7,4 +7,10 @@
 //! of them is one value: `Statistics<Limit<HostAllocator>>`. What a layer does is
 //! said, with its cost, on its type.
 
+mod pool;
+
+pub use crate::adaptor::pool::{
+    MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus,
+};
 pub use crate::observe::{Block, Observed, Observer};
+pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};

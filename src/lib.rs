@@ -30,10 +30,12 @@ pub mod weights;
 
 mod address;
 mod allocator;
+mod block_pool;
 mod buffer;
 mod device;
 mod error;
 mod free_failure;
+mod free_space;
 mod hierarchical;
 mod layout;
 mod observe;
@@ -45,12 +47,14 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod stream;
 mod tensor;
 mod unwind;
 
 pub use crate::address::DevicePtr;
 pub use crate::allocator::{AllocatorHandle, DeviceAllocator, MemoryInfo};
 pub use crate::backend::host::HostAllocator;
+pub use crate::block_pool::{Block, BlockPool};
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{

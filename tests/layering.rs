@@ -11,16 +11,25 @@ use std::path::{Path, PathBuf};
 /// children is a module of its own. A part that stands higher than the module
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
-    &["device", "layout", "address", "scalar", "process", "unwind"],
+    &[
+        "device",
+        "layout",
+        "address",
+        "scalar",
+        "process",
+        "unwind",
+        "free_space",
+    ],
     &["error"],
     &["allocator", "free_failure", "plan", "shape", "reading"],
-    &["span", "observe"],
+    &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
     &["buffer"],
     &[
         "hierarchical",
         "tensor",
+        "block_pool",
         "backend/cuda/interop",
         "backend/cuda/transfer",
         "backend/cuda/uploader",
