@@ -1,7 +1,8 @@
 //! Which kernel a node of the graph is, and its constants.
 //!
-//! A kernel reads its inputs, then what it writes over, and writes its outputs.
-//! The order is that of the node.
+//! A kernel is given what it reads, then what it writes, in the order of the node,
+//! then its constants: whole numbers, then fractions. What is written over starts
+//! with the bytes that it has.
 
 use crate::kernels::{self, DeltaHeads, Heads, Paging};
 
@@ -49,9 +50,9 @@ pub(crate) enum Kernel {
         offset: f32,
         epsilon: f32,
     },
-    /// Keys, values, position and table in; the pool is written.
+    /// Keys, values, position and table in; a block of the pool is written over.
     Append { layer: PagedLayer },
-    /// Queries, position and table in, then the pool.
+    /// Queries, position and table in, then the blocks of the pool.
     Attention { layer: PagedLayer, heads: Heads },
     /// Input and gates in.
     Gate {
@@ -105,19 +106,20 @@ impl Kernel {
         }
     }
 
-    /// Whether it reads the pool of keys and values, after its inputs.
-    pub(crate) fn reads_pool(&self) -> bool {
+    /// Whether it reads the blocks of the sequence, after its inputs.
+    pub(crate) fn reads_blocks(&self) -> bool {
         matches!(self, Self::Attention { .. })
     }
 
-    /// Whether it writes the pool of keys and values.
-    pub(crate) fn writes_pool(&self) -> bool {
+    /// Whether it writes over the block of the position.
+    pub(crate) fn writes_block(&self) -> bool {
         matches!(self, Self::Append { .. })
     }
 
     /// Computes on the host, over the bytes of what is read and of what is written.
-    /// What is written over comes last among the written.
-    pub(crate) fn run(&self, reads: &[Vec<u8>], writes: &mut [Vec<u8>]) {
+    /// `blocks` are the numbers of the blocks that are the last of what is read, or
+    /// what is written.
+    pub(crate) fn run(&self, reads: &[Vec<u8>], writes: &mut [Vec<u8>], blocks: &[usize]) {
         let f = |i: usize| floats(&reads[i]);
         let n = |i: usize| longs(&reads[i]);
         match self {
@@ -138,11 +140,16 @@ impl Kernel {
                 let norm = (*offset, *epsilon);
                 kernels::norm_rope(&f(0), &f(1), n(2)[0], *stride, *rotary, *theta, norm, out);
             }),
-            Self::Append { layer } => with(writes, |[pool]| {
-                kernels::append(&f(0), &f(1), n(2)[0], layer.with(&n(3)), pool);
-            }),
+            Self::Append { layer } => {
+                let mut pool = floats(&spread(writes, blocks));
+                kernels::append(&f(0), &f(1), n(2)[0], layer.with(&n(3)), &mut pool);
+                for (bytes, number) in writes.iter_mut().zip(blocks) {
+                    *bytes = float_bytes(&pool[number * layer.block..][..layer.block]);
+                }
+            }
             Self::Attention { layer, heads } => with(writes, |[out]| {
-                kernels::attention(&f(0), &f(3), n(1)[0], layer.with(&n(2)), *heads, out);
+                let pool = floats(&spread(&reads[3..], blocks));
+                kernels::attention(&f(0), &pool, n(1)[0], layer.with(&n(2)), *heads, out);
             }),
             Self::Gate {
                 start,
@@ -193,6 +200,18 @@ impl Kernel {
             }
         }
     }
+}
+
+/// The pool with nothing in it but blocks of these numbers. Who reads another one
+/// gets no numbers: all bits set are none.
+pub(crate) fn spread(blocks: &[Vec<u8>], numbers: &[usize]) -> Vec<u8> {
+    let end = numbers.iter().max().map_or(0, |last| last + 1);
+    let size = blocks.first().map_or(0, Vec::len);
+    let mut pool = vec![0xff; end * size];
+    for (bytes, number) in blocks.iter().zip(numbers) {
+        pool[number * size..][..size].copy_from_slice(bytes);
+    }
+    pool
 }
 
 /// Lends all that is written as floats, and puts it back as bytes.

@@ -88,7 +88,13 @@ pub(crate) fn norm_rope(
 }
 
 /// Keeps the keys and values of a position.
-pub(crate) fn append(keys: &[f32], values: &[f32], position: i64, paging: Paging<'_>, pool: &mut [f32]) {
+pub(crate) fn append(
+    keys: &[f32],
+    values: &[f32],
+    position: i64,
+    paging: Paging<'_>,
+    pool: &mut [f32],
+) {
     let floats = 2 * keys.len();
     let start = paging.start(position as usize, floats);
     pool[start..start + keys.len()].copy_from_slice(keys);
@@ -131,7 +137,14 @@ pub(crate) fn attention(
 
 /// `x` times the sigmoid of its gate. Gates lie `stride` apart by head of `size`,
 /// from `start`.
-pub(crate) fn gate(x: &[f32], gates: &[f32], start: usize, stride: usize, size: usize, out: &mut [f32]) {
+pub(crate) fn gate(
+    x: &[f32],
+    gates: &[f32],
+    start: usize,
+    stride: usize,
+    size: usize,
+    out: &mut [f32],
+) {
     for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
         let gate = gates[i / size * stride + start + i % size];
         *out = x * sigmoid(gate);

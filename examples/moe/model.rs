@@ -20,6 +20,8 @@ pub(crate) struct Model {
     pub(crate) graph: Graph,
     /// The kernels by node.
     pub(crate) kernels: HashMap<String, Kernel>,
+    /// How keys and values are kept.
+    pub(crate) cache: Cache,
 }
 
 /// How the keys and values of a sequence are kept.
@@ -75,6 +77,7 @@ impl Model {
         Ok(Self {
             graph: step.builder.finish(&[chosen, logits])?,
             kernels: step.kernels,
+            cache,
         })
     }
 }

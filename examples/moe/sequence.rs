@@ -4,10 +4,11 @@ use device_memory::graph::{CopyCounts, PlannedGraph, ValueId};
 use device_memory::runner::Runner;
 use device_memory::weights::Weights;
 use device_memory::{
-    DeviceAllocatorRegistry, DeviceMemoryBuffer, Error, ErrorKind, PlannedMemory, Result, Tag,
+    Block, BlockPool, DeviceAllocatorRegistry, DeviceSpan, Error, ErrorKind, Operation, Placement,
+    PlannedMemory, Result, Tag,
 };
 
-use crate::device::Accelerator;
+use crate::device::{Accelerator, Blocks};
 use crate::kernel::{floats, long_bytes, longs};
 use crate::model::Model;
 
@@ -19,13 +20,25 @@ pub(crate) struct Engine<'a> {
     pub(crate) planned: &'a PlannedGraph,
     /// The weights on the device.
     pub(crate) weights: &'a Weights,
+    /// Where keys and values are.
+    pub(crate) pool: &'a BlockPool,
+    /// Where all the rest is allocated.
+    pub(crate) registry: &'a DeviceAllocatorRegistry,
     /// What computes.
     pub(crate) accelerator: &'a dyn Accelerator,
 }
 
-/// A sequence.
+/// A sequence. Its blocks are had before its first step, so that a step allocates
+/// nothing and the table of blocks is brought to the device once.
+///
+/// # Invariants
+///
+/// 0. The block of the position `len` and those after it are in no other sequence.
 pub(crate) struct Sequence {
     memory: PlannedMemory,
+    blocks: Vec<Block>,
+    /// The positions that are filled.
+    len: usize,
 }
 
 /// What a step gave.
@@ -37,38 +50,62 @@ pub(crate) struct Step {
 }
 
 impl Sequence {
-    /// An empty sequence that keeps its keys and values in the blocks `table`.
-    pub(crate) fn new(
-        engine: &Engine<'_>,
-        table: &[i64],
-        registry: &DeviceAllocatorRegistry,
-    ) -> Result<Self> {
-        let plan = engine.planned.memory();
-        let mut memory = PlannedMemory::allocate_tagged(plan, registry, Tag::ACTIVATIONS)?;
+    /// An empty sequence.
+    pub(crate) fn new(engine: &Engine<'_>) -> Result<Self> {
+        let cache = engine.model.cache;
+        let blocks = (0..cache.blocks).map(|_| engine.pool.block());
+        let mut memory = engine.allocate()?;
         memory.fill(0)?;
-        let mut sequence = Self { memory };
-        sequence.write(engine, "table", table)?;
+        let mut sequence = Self {
+            memory,
+            blocks: blocks.collect::<Result<_>>()?,
+            len: 0,
+        };
+        sequence.write_table(engine)?;
         Ok(sequence)
     }
 
-    /// A copy that goes on from here by itself, with other blocks. Nothing of it
-    /// passes the host but the table.
-    pub(crate) fn fork(
-        &self,
-        engine: &Engine<'_>,
-        table: &[i64],
-        registry: &DeviceAllocatorRegistry,
-    ) -> Result<Self> {
-        let plan = engine.planned.memory();
-        let mut memory = PlannedMemory::allocate_tagged(plan, registry, Tag::ACTIVATIONS)?;
+    /// A copy that goes on from here by itself. Full blocks are shared and the one
+    /// that is filled in part is copied, as is what the layers remember else; nothing
+    /// of it passes the host but the new table.
+    pub(crate) fn fork(&self, engine: &Engine<'_>) -> Result<Self> {
+        let positions = engine.model.cache.positions;
+        let (full, partial) = (self.len / positions, self.len % positions);
+        let mut blocks = Vec::with_capacity(self.blocks.len());
+        for (number, block) in self.blocks.iter().enumerate() {
+            if number < full {
+                blocks.push(block.fork());
+            } else if number == full && partial != 0 {
+                let mut copied = block.fork();
+                copied.make_mut()?;
+                blocks.push(copied);
+            } else {
+                blocks.push(engine.pool.block()?);
+            }
+        }
+        let mut memory = engine.allocate()?;
         let mut view = memory.view()?;
         for (id, buffer) in (0..).zip(self.memory.buffers()) {
-            let placement = device_memory::Placement::new(id, 0, buffer.size());
-            view.span_mut(placement)?.copy_from(buffer.as_span())?;
+            let whole = Placement::new(id, 0, buffer.size());
+            view.span_mut(whole)?.copy_from(buffer.as_span())?;
         }
-        let mut fork = Self { memory };
-        fork.write(engine, "table", table)?;
+        let mut fork = Self {
+            memory,
+            blocks,
+            len: self.len,
+        };
+        fork.write_table(engine)?;
         Ok(fork)
+    }
+
+    /// The positions that are filled.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where its keys and values are.
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.blocks
     }
 
     /// Sets the token that the next step is given.
@@ -76,8 +113,14 @@ impl Sequence {
         self.write(engine, "token", &[token])
     }
 
+    fn write_table(&mut self, engine: &Engine<'_>) -> Result<()> {
+        let numbers = self.blocks.iter().map(|block| i64::from(block.index()));
+        let table: Vec<i64> = numbers.collect();
+        self.write(engine, "table", &table)
+    }
+
     fn write(&mut self, engine: &Engine<'_>, name: &str, values: &[i64]) -> Result<()> {
-        let id = value(engine, name)?;
+        let id = engine.value(name)?;
         let mut runner = Runner::new(engine.planned, self.memory.view()?)?;
         runner.write(id, &long_bytes(values))
     }
@@ -85,13 +128,27 @@ impl Sequence {
     /// One step: the token in its place makes the next one, in the same place.
     ///
     /// `logits` gets the logits, which is one copy more, not counted.
+    ///
+    /// # Errors
+    ///
+    /// - [`CountMismatch`](ErrorKind::CountMismatch): all positions are filled.
+    /// - those of the accelerator.
     pub(crate) fn step(
         &mut self,
         engine: &Engine<'_>,
-        pool: &mut DeviceMemoryBuffer,
         logits: Option<&mut Vec<f32>>,
     ) -> Result<Step> {
-        let mut runner = Runner::new(engine.planned, self.memory.view()?)?;
+        let positions = engine.model.cache.positions;
+        let current = self.len / positions;
+        if current >= self.blocks.len() {
+            return Err(Error::from(ErrorKind::CountMismatch {
+                what: "positions at most",
+                expected: self.blocks.len() * positions,
+                found: self.len + 1,
+            }));
+        }
+        let Self { memory, blocks, .. } = self;
+        let mut runner = Runner::new(engine.planned, memory.view()?)?;
         for &id in engine.planned.given() {
             if let Some(weight) = engine.planned.graph().value(id) {
                 runner.give(id, engine.weights.span(weight.name())?)?;
@@ -101,21 +158,35 @@ impl Sequence {
             let kernel = engine.model.kernels.get(call.name());
             let kernel = kernel.ok_or(ErrorKind::NotSupported {
                 device: call.device(),
-                operation: device_memory::Operation::Launch,
+                operation: Operation::Launch,
             })?;
             let (inputs, outputs) = call.arguments();
-            let mut reads: Vec<_> = inputs.iter().map(|input| input.span()).collect();
+            let mut reads: Vec<DeviceSpan<'_>> = inputs.iter().map(|input| input.span()).collect();
             let mut writes = Vec::new();
             for output in outputs {
                 writes.push(output.span_mut()?);
             }
-            if kernel.reads_pool() {
-                reads.push(pool.as_span());
-            } else if kernel.writes_pool() {
-                writes.push(pool.as_span_mut());
+            let number = |block: &Block| block.index() as usize;
+            let mut numbers = Vec::new();
+            if kernel.reads_blocks() {
+                let filled = blocks.iter().take(current + 1);
+                numbers.extend(filled.clone().map(number));
+                reads.extend(filled.map(Block::span));
+            } else if kernel.writes_block() {
+                // Nothing is copied here: the block is in no other sequence.
+                let block = &mut blocks[current];
+                numbers.push(number(block));
+                writes.push(block.make_mut()?);
             }
-            engine.accelerator.launch(kernel, &reads, &mut writes)
+            let blocks = Blocks {
+                pool: engine.pool.ptr(),
+                numbers,
+            };
+            engine
+                .accelerator
+                .launch(kernel, &reads, &mut writes, &blocks)
         })?;
+        self.len += 1;
         let &[next, all] = engine.planned.graph().outputs() else {
             return Err(missing("outputs"));
         };
@@ -132,9 +203,17 @@ impl Sequence {
     }
 }
 
-fn value(engine: &Engine<'_>, name: &str) -> Result<ValueId> {
-    let found = engine.planned.graph().find(name);
-    found.ok_or_else(|| missing(name))
+impl Engine<'_> {
+    /// The memory of one sequence.
+    fn allocate(&self) -> Result<PlannedMemory> {
+        let plan = self.planned.memory();
+        PlannedMemory::allocate_tagged(plan, self.registry, Tag::ACTIVATIONS)
+    }
+
+    fn value(&self, name: &str) -> Result<ValueId> {
+        let found = self.planned.graph().find(name);
+        found.ok_or_else(|| missing(name))
+    }
 }
 
 fn missing(what: &str) -> Error {

@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use device_memory::graph::{
-    MethodOptions, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
+    MethodOptions, Op, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
 };
 use device_memory::weights::{Weights, WeightsLoader};
-use device_memory::{Device, DeviceAllocatorRegistry, Result};
+use device_memory::{
+    BlockPool, Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, Result, Tag,
+};
 
 use crate::config::Config;
 use crate::model::{Cache, Model};
 
 /// The names of a model's files begin with this.
-pub(crate) struct Stem(pub PathBuf);
+pub(crate) struct Stem(pub(crate) PathBuf);
 
 impl Stem {
     /// The file of this kind.
@@ -20,6 +22,12 @@ impl Stem {
         let mut name = self.0.clone().into_os_string();
         name.push(kind);
         name.into()
+    }
+
+    /// The model's name.
+    pub(crate) fn name(&self) -> String {
+        let name = self.0.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 }
 
@@ -65,6 +73,41 @@ impl Ready {
             model,
             planned,
         })
+    }
+
+    /// A pool with the blocks of so many sequences.
+    pub(crate) fn pool(
+        &self,
+        sequences: usize,
+        device: Device,
+        registry: &DeviceAllocatorRegistry,
+    ) -> Result<BlockPool> {
+        let cache = self.model.cache;
+        let block = DeviceLayout::array::<f32>(cache.block_len(&self.config))?;
+        let count = sequences * cache.blocks;
+        let all = DeviceLayout::array::<f32>(count * cache.block_len(&self.config))?;
+        let all = all.with_tag(Tag::KV_CACHE);
+        let buffer = DeviceMemoryBuffer::create_in(registry, all, device)?;
+        BlockPool::new(buffer, block.size())
+    }
+
+    /// The bytes that the copies of one step bring to a device, and from it.
+    pub(crate) fn crossing(&self) -> (usize, usize) {
+        let graph = self.planned.graph();
+        let (mut to, mut from) = (0, 0);
+        for node in graph.nodes() {
+            if matches!(node.op(), Op::Copy) {
+                for value in node.outputs().iter().filter_map(|&id| graph.value(id)) {
+                    let size = value.spec().size_in_bytes();
+                    if value.spec().device() == Device::CPU {
+                        from += size;
+                    } else {
+                        to += size;
+                    }
+                }
+            }
+        }
+        (to, from)
     }
 
     /// The bytes of the plan, and those of all its values without any sharing.
