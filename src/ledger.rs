@@ -1,6 +1,6 @@
 //! What is known of each block, by device and address.
 //!
-//! Rank 0. Imports the tools beside it.
+//! Rank 1. Imports `sync` and `table`.
 //!
 //! One lock a device, held for one look or change and never while code of others
 //! runs. The order is the user's to keep: enter a block after the layer below gave

@@ -14,7 +14,7 @@ const RANKS: &[&[&str]] = &[
     &[
         "device", "layout", "address", "scalar", "process", "unwind", "sync", "table", "ledger",
     ],
-    &["error"],
+    &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape"],
     &["span", "observe"],
     &["adaptor/", "backend/", "pte"],
