@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
     &[
-        "device", "layout", "address", "scalar", "process", "unwind", "sync", "table", "ledger",
+        "device", "layout", "address", "scalar", "process", "unwind", "sync", "table",
     ],
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape"],
