@@ -29,6 +29,7 @@ mod error;
 mod free_failure;
 mod hierarchical;
 mod layout;
+mod ledger;
 mod observe;
 mod plan;
 mod planned;
@@ -37,6 +38,8 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod sync;
+mod table;
 mod tensor;
 mod unwind;
 
@@ -62,3 +65,7 @@ pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
 pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};
+
+#[cfg(all(loom, test))]
+#[path = "../tests/loom/models.rs"]
+mod models;

@@ -1,5 +1,29 @@
 //! Allocators over allocators.
 #![cfg(feature = "testing")]
 
+#[path = "adaptor/aligned.rs"]
+mod aligned;
+#[path = "adaptor/arena.rs"]
+mod arena;
+#[path = "adaptor/binning.rs"]
+mod binning;
+#[path = "adaptor/callbacks.rs"]
+mod callbacks;
+#[path = "adaptor/limit.rs"]
+mod limit;
+#[path = "adaptor/log.rs"]
+mod log;
 #[path = "adaptor/observed.rs"]
 mod observed;
+#[path = "adaptor/poison.rs"]
+mod poison;
+#[path = "adaptor/report.rs"]
+mod report;
+#[path = "adaptor/retry.rs"]
+mod retry;
+#[path = "adaptor/stacks.rs"]
+mod stacks;
+#[path = "adaptor/statistics.rs"]
+mod statistics;
+#[path = "adaptor/tracking.rs"]
+mod tracking;

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 /// children is a module of its own. A part that stands higher than the module
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
-    &["device", "layout", "address", "scalar", "process", "unwind"],
-    &["error"],
+    &[
+        "device", "layout", "address", "scalar", "process", "unwind", "sync", "table",
+    ],
+    &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape"],
     &["span", "observe"],
     &["adaptor/", "backend/", "pte"],
