@@ -173,7 +173,7 @@ impl Random {
 
     /// True once in `times`, on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
-        self.any() % times == 0
+        self.any().is_multiple_of(times)
     }
 
     /// An element taken out of a list that is not empty.
