@@ -7,4 +7,8 @@
 //! of them is one value: `Statistics<Limit<HostAllocator>>`. What a layer does is
 //! said, with its cost, on its type.
 
+pub mod recorder;
+
+pub use recorder::{Recorded, RecordedSegments, Recorder, Recording, SegmentRecorder};
+
 pub use crate::observe::{Block, Observed, Observer};
