@@ -43,3 +43,14 @@ impl fmt::Display for Html<'_> {
         Ok(())
     }
 }
+
+/// Text as it stands in one line of a report: controls are shown as the
+/// replacement character.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a>(pub(super) &'a str);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0.replace(char::is_control, "\u{fffd}"))
+    }
+}

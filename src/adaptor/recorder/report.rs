@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use super::escape::Line;
 use super::event::RecordedBlock;
 use super::history::{History, bytes};
 use super::recording::Recording;
@@ -81,7 +82,7 @@ fn write_device(
             text,
             "  {:>10}  {:<12} {count} blocks",
             Bytes(sum),
-            tag.name()
+            Line(tag.name())
         )?;
     }
 
@@ -93,7 +94,7 @@ fn write_device(
             text,
             "  {:>10}  {:<12} {:#x}  thread {}  at {}",
             Bytes(bytes(block.size)),
-            block.tag.name(),
+            Line(block.tag.name()),
             block.address,
             block.thread,
             Time(block.allocated),
