@@ -6,9 +6,20 @@
 //! An adaptor owns the allocator inside it and is an allocator itself, so a stack
 //! of them is one value: `Statistics<Limit<HostAllocator>>`. What a layer does is
 //! said, with its cost, on its type.
+//!
+//! `Name::over(upstream)` makes one, and takes what the policy can not do without.
+//! `Arc<A>` is an allocator too, so a program keeps one handle of a layer to read it
+//! and gives another away, and stacks can share what is below them.
 
 pub mod recorder;
 
+mod limit;
+mod statistics;
+mod tracking;
+
+pub use limit::{Budget, Budgets, Limit, Reservation};
 pub use recorder::{Recorded, RecordedSegments, Recorder, Recording, SegmentRecorder};
+pub use statistics::{Counters, Scope, Statistics, Usage};
+pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
 pub use crate::observe::{Block, Observed, Observer};

@@ -29,6 +29,7 @@ mod error;
 mod free_failure;
 mod hierarchical;
 mod layout;
+mod ledger;
 mod observe;
 mod plan;
 mod planned;
@@ -37,6 +38,8 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod sync;
+mod table;
 mod tensor;
 mod unwind;
 

@@ -37,7 +37,8 @@ pub struct Block {
 /// `free_failed`. The second of a pair comes if and only if the first was `Ok`,
 /// also if the allocator panics in between.
 ///
-/// Methods are called from any thread, under no lock of this crate, and may use
+/// The devices that it is told of are there: for others, the layer below is not
+/// asked. Methods are called from any thread, under no lock of this crate, and may use
 /// allocators, the observed one too. One that panics has the call fail.
 ///
 /// # Examples
@@ -174,6 +175,7 @@ unsafe impl<A: DeviceAllocator, O: Observer> DeviceAllocator for Observed<A, O> 
 
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+        self.upstream.check_index(index)?;
         let device = Device::new(self.upstream.device_type(), index);
         self.observer.before_allocate(device, layout)?;
         let ptr = guarded(device, Operation::Allocate, || {
