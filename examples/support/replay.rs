@@ -1,6 +1,11 @@
 //! Doing the calls of a trace on an allocator over a fake device, and what came
 //! of it.
 
+#![allow(
+    dead_code,
+    reason = "each program that includes this uses a part of it"
+)]
+
 use std::time::{Duration, Instant};
 
 use device_memory::testing::FakeDevice;
