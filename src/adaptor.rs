@@ -13,12 +13,26 @@
 
 pub mod recorder;
 
+mod aligned;
+mod arena;
+mod binning;
 mod limit;
+mod log;
+mod poison;
+mod retry;
+mod shared;
 mod statistics;
 mod tracking;
 
+pub use aligned::Aligned;
+pub use arena::{Arena, ArenaStatus, Checkpoint, StillLive};
+pub use binning::Binning;
 pub use limit::{Budget, Budgets, Limit, Reservation};
+pub use log::{Action, Event, Log, Logger};
+pub use poison::{Damage, Poison, Region};
 pub use recorder::{Recorded, RecordedSegments, Recorder, Recording, SegmentRecorder};
+pub use retry::Retry;
+pub use shared::Shared;
 pub use statistics::{Counters, Scope, Statistics, Usage};
 pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 

@@ -1,7 +1,10 @@
 //! Stacks of adaptors from a line of text, such as `statistics,limit=1GiB,pool`.
 //!
 //! The first word is on top. A word may have one argument after `=`, which is a
-//! number of bytes: digits, and `KiB`, `MiB`, `GiB` or `TiB` or nothing.
+//! number of bytes: digits, and `KiB`, `MiB`, `GiB` or `TiB` or nothing. That is the
+//! limit of `limit`, the alignment of `aligned`, the chunk of `arena`, and up to
+//! which size `binning` gives blocks from an arena of its own. `log` writes to
+//! nowhere, and the hook of `retry` makes no room.
 
 #![allow(
     dead_code,
@@ -11,7 +14,9 @@
 use std::sync::Arc;
 
 use device_memory::DeviceAllocator;
-use device_memory::adaptor::{Limit, Statistics, Tracking};
+use device_memory::adaptor::{
+    Aligned, Arena, Binning, Limit, Log, Poison, Retry, Statistics, Tracking,
+};
 
 /// Any allocator.
 pub(crate) type Allocator = Arc<dyn DeviceAllocator>;
@@ -23,6 +28,10 @@ pub(crate) enum StackError {
     Unknown(String),
     #[error("{0} needs bytes after it, as in {0}=1GiB")]
     NoBytes(&'static str),
+    #[error("{0} is no alignment")]
+    Align(usize),
+    #[error("no bin can be made for blocks of up to {0} bytes")]
+    Bin(usize),
     #[error("{0:?} is no number of bytes")]
     Bytes(String),
 }
@@ -32,9 +41,31 @@ type Over = fn(Allocator, Option<usize>) -> Result<Allocator, StackError>;
 
 /// All adaptors, by the word for them.
 const ADAPTORS: &[(&str, Over)] = &[
+    ("aligned", |below, bytes| {
+        let bytes = bytes.ok_or(StackError::NoBytes("aligned"))?;
+        let aligned = Aligned::over(below, bytes);
+        Ok(Arc::new(aligned.map_err(|_| StackError::Align(bytes))?))
+    }),
+    ("arena", |below, bytes| {
+        let bytes = bytes.ok_or(StackError::NoBytes("arena"))?;
+        Ok(Arc::new(Arena::over(below, bytes)))
+    }),
+    ("binning", |below, bytes| {
+        let bytes = bytes.ok_or(StackError::NoBytes("binning"))?;
+        let small: Allocator = Arc::new(Arena::over(below.clone(), 1 << 20));
+        let binning = Binning::over(below).bin(bytes, small);
+        Ok(Arc::new(binning.map_err(|_| StackError::Bin(bytes))?))
+    }),
     ("limit", |below, bytes| {
         let bytes = bytes.ok_or(StackError::NoBytes("limit"))?;
         Ok(Arc::new(Limit::over(below, bytes)))
+    }),
+    ("log", |below, _| {
+        Ok(Arc::new(Log::csv(below, std::io::sink())))
+    }),
+    ("poison", |below, _| Ok(Arc::new(Poison::over(below)))),
+    ("retry", |below, _| {
+        Ok(Arc::new(Retry::over(below, |_| false)))
     }),
     ("statistics", |below, _| {
         Ok(Arc::new(Statistics::over(below)))

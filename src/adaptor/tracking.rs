@@ -30,7 +30,8 @@ use crate::sync::{AtomicU64, Ordering};
 ///
 /// Costs a lock of the device and a look-up among its live blocks for each call,
 /// and some hundred bytes of host memory a block; with backtraces a few microseconds
-/// more for each allocation. In a forked child nothing is given or taken back.
+/// more for each allocation. In a forked child nothing is given or taken back, and no
+/// block is known.
 ///
 /// # Examples
 ///
@@ -142,7 +143,10 @@ impl<A> Tracking<A> {
     /// The live blocks, the largest first, to be shown or looked through.
     #[must_use]
     pub fn report(&self) -> LiveReport {
-        let mut live = self.live.entries();
+        let mut live = match self.generation.is_current() {
+            true => self.live.entries(),
+            false => Vec::new(),
+        };
         live.sort_by_key(|allocation| std::cmp::Reverse(allocation.block.layout.size()));
         LiveReport { live }
     }
@@ -150,7 +154,10 @@ impl<A> Tracking<A> {
     /// How many blocks are live.
     #[must_use]
     pub fn live_blocks(&self) -> usize {
-        self.live.len()
+        match self.generation.is_current() {
+            true => self.live.len(),
+            false => 0,
+        }
     }
 
     /// The live block that `ptr` points into, on the device `index`.
@@ -158,7 +165,7 @@ impl<A> Tracking<A> {
     pub fn find(&self, index: DeviceIndex, ptr: DevicePtr) -> Option<Allocation> {
         let found =
             |_, allocation: &mut Allocation| allocation.holds(ptr).then(|| allocation.clone());
-        self.live.change(index, ptr.addr(), found)?
+        self.change(index, ptr, found)?
     }
 
     /// Names the live block that `ptr` points into, on the device `index`, and
@@ -172,7 +179,21 @@ impl<A> Tracking<A> {
             }
             holds
         };
-        self.live.change(index, ptr.addr(), named).unwrap_or(false)
+        self.change(index, ptr, named).unwrap_or(false)
+    }
+
+    /// Looks at the block that starts last at or before `ptr`. In a child the lock may
+    /// be held by a thread that is not there.
+    fn change<T>(
+        &self,
+        index: DeviceIndex,
+        ptr: DevicePtr,
+        change: impl FnOnce(usize, &mut Allocation) -> T,
+    ) -> Option<T> {
+        if !self.generation.is_current() {
+            return None;
+        }
+        self.live.change(index, ptr.addr(), change)
     }
 
     fn check_process(&self, device: Device) -> Result<()> {

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use device_memory::adaptor::{Limit, Recorded, RecordedSegments, Recorder, Statistics, Tracking};
+use device_memory::adaptor::{
+    Aligned, Arena, Binning, Limit, Log, Poison, Recorded, RecordedSegments, Recorder, Retry,
+    Shared, Statistics, Tracking,
+};
 use device_memory::testing::conformance::Conformance;
 use device_memory::testing::{FakeDevice, fail_each_call, panic_each_call};
 use device_memory::{
@@ -21,13 +24,28 @@ type Adaptor = (&'static str, fn(Allocator) -> Allocator);
 
 /// All adaptors: one line each.
 const ADAPTORS: &[Adaptor] = &[
+    ("Aligned", |below| {
+        Arc::new(Aligned::over(below, 512).unwrap())
+    }),
+    ("Aligned of an allocator that aligns to 16", |below| {
+        Arc::new(Aligned::over(below, 64).unwrap().native_align(16).unwrap())
+    }),
+    ("Arena", |below| Arc::new(Arena::over(below, 1 << 16))),
+    ("Binning", |below| {
+        let small: Allocator = Arc::new(Arena::over(below.clone(), 1 << 16));
+        Arc::new(Binning::over(below).bin(4096, small).unwrap())
+    }),
     ("Limit", |below| Arc::new(Limit::over(below, 1 << 50))),
+    ("Log", |below| Arc::new(Log::csv(below, std::io::sink()))),
+    ("Poison", |below| Arc::new(Poison::over(below))),
     ("Recorded", |below| {
         Arc::new(Recorded::over(below, &recorder()))
     }),
     ("RecordedSegments", |below| {
         Arc::new(RecordedSegments::over(below, &recorder()))
     }),
+    ("Retry", |below| Arc::new(Retry::over(below, |_| false))),
+    ("Shared", |below| Arc::new(Shared::from(below))),
     ("Statistics", |below| Arc::new(Statistics::over(below))),
     ("Tracking", |below| Arc::new(Tracking::over(below))),
 ];
