@@ -14,6 +14,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use device_memory::adaptor::{Recorded, Recorder};
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
 use device_memory::{
@@ -121,6 +122,35 @@ fn main() -> ExitCode {
             repeat(count, || {
                 let device = black_box(device);
                 black_box(&DeviceMemoryBuffer::create_in(&local, layout, device));
+            });
+        }
+        // With a handle of an allocator; then with one that is recorded.
+        "create_destroy_with" => {
+            let allocator = Arc::new(StaticAddress);
+            let layout = DeviceLayout::from_size(1024).expect("layout");
+            repeat(count, || {
+                let layout = black_box(layout);
+                black_box(&DeviceMemoryBuffer::create_with(
+                    allocator.clone(),
+                    layout,
+                    0,
+                ));
+            });
+        }
+        "recorded_off" | "recorded_on" => {
+            let recorder = Recorder::new(100_000);
+            if operation == "recorded_on" {
+                recorder.start();
+            }
+            let allocator = Arc::new(Recorded::over(StaticAddress, &recorder));
+            let layout = DeviceLayout::from_size(1024).expect("layout");
+            repeat(count, || {
+                let layout = black_box(layout);
+                black_box(&DeviceMemoryBuffer::create_with(
+                    allocator.clone(),
+                    layout,
+                    0,
+                ));
             });
         }
         "offset_lookup" | "offset_refused" => {

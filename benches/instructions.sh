@@ -43,3 +43,6 @@ row allocator_4_arenas $(($(per allocator_4_arenas 1000) - $(per allocator_4_are
 row planned_4_arenas $(($(per planned_4_arenas 1000) - loop)) 1423
 row add_cuda0.pte $(($(per add_cuda0 100) - loop))
 row transformer_cuda0.pte $(($(per transformer_cuda0 20) - loop))
+row create_destroy_with $(($(per create_destroy_with 1000) - loop))
+row recorded_off $(($(per recorded_off 1000) - loop))
+row recorded_on $(($(per recorded_on 1000) - loop))
