@@ -36,4 +36,10 @@ pub use shared::Shared;
 pub use statistics::{Counters, Scope, Statistics, Usage};
 pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
+mod pool;
+
+pub use crate::adaptor::pool::{
+    MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus,
+};
 pub use crate::observe::{Block, Observed, Observer};
+pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};

@@ -12,11 +12,20 @@ use std::path::{Path, PathBuf};
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
     &[
-        "device", "layout", "address", "scalar", "process", "unwind", "sync", "table", "ledger",
+        "device",
+        "layout",
+        "address",
+        "scalar",
+        "process",
+        "unwind",
+        "sync",
+        "table",
+        "ledger",
+        "free_space",
     ],
     &["error"],
     &["allocator", "free_failure", "plan", "shape"],
-    &["span", "observe"],
+    &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte"],
     &["registry"],
     &["buffer"],

@@ -2,7 +2,8 @@
 //!
 //! The first word is on top. A word may have one argument after `=`, which is a
 //! number of bytes: digits, and `KiB`, `MiB`, `GiB` or `TiB` or nothing. That is the
-//! limit of `limit`, the alignment of `aligned`, the chunk of `arena`, and up to
+//! limit of `limit`, the alignment of `aligned`, the chunk of `arena`, the growth
+//! of `pool`, and up to
 //! which size `binning` gives blocks from an arena of its own. `log` writes to
 //! nowhere, and the hook of `retry` makes no room.
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use device_memory::DeviceAllocator;
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Poison, Retry, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Poison, PoolBuilder, Retry, Statistics, Tracking,
 };
 
 /// Any allocator.
@@ -64,6 +65,14 @@ const ADAPTORS: &[(&str, Over)] = &[
         Ok(Arc::new(Log::csv(below, std::io::sink())))
     }),
     ("poison", |below, _| Ok(Arc::new(Poison::over(below)))),
+    ("pool", |below, bytes| {
+        let pool = PoolBuilder::new();
+        let pool = match bytes {
+            Some(bytes) => pool.growth(bytes),
+            None => pool,
+        };
+        Ok(Arc::new(pool.build(below)))
+    }),
     ("retry", |below, _| {
         Ok(Arc::new(Retry::over(below, |_| false)))
     }),
