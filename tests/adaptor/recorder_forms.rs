@@ -279,7 +279,7 @@ fn a_page_draws_the_largest_allocations_and_says_how_many_it_leaves_out() {
     let page = recorder.recording().to_html();
 
     assert_eq!(page.matches("<rect class=\"none\"").count(), 4000);
-    assert!(page.contains("100 smaller allocations are not drawn."));
+    assert!(page.contains("100 allocations that are smaller or shorter are not drawn."));
     assert!(page.contains("and 4080 more"));
 }
 

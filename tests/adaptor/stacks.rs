@@ -111,7 +111,9 @@ fn each_adaptor_keeps_the_contract_on_a_device() {
         let before = free_bytes(&fake);
 
         let allocator = over(Arc::new(fake.clone()));
+        // One that keeps memory may give it back when it is out of it.
         Conformance::new(&*allocator)
+            .shared_devices(true)
             .run()
             .unwrap_or_else(|failure| panic!("{name}: {failure}"));
         drop(allocator);
@@ -145,6 +147,7 @@ fn each_two_adaptors_keep_the_contract_in_either_order() {
             .max_size(1 << 14)
             .max_align(1 << 13)
             .threads(2)
+            .shared_devices(true)
             .run()
             .unwrap_or_else(|failure| panic!("{name}: {failure}"));
         drop(allocator);
@@ -164,7 +167,7 @@ fn each_two_adaptors_lose_nothing_whichever_call_fails() {
 
         let failed = failed.unwrap_or_else(|found| panic!("{name}, failing: {found}"));
         let panicked = panicked.unwrap_or_else(|found| panic!("{name}, panicking: {found}"));
-        assert!(failed.calls >= 10, "{name}: {failed:?}");
+        assert!(failed.calls >= 6, "{name}: {failed:?}");
         assert_eq!(panicked.unwound, 0, "{name}");
         fake.assert_clean();
     }

@@ -88,7 +88,7 @@ fn section(text: &mut String, recording: &Recording, device: Device) -> fmt::Res
     if left_out > 0 {
         writeln!(
             text,
-            "<p class=\"facts\">{left_out} smaller allocations are not drawn.</p>"
+            "<p class=\"facts\">{left_out} allocations that are smaller or shorter are not drawn.</p>"
         )?;
     }
     if !blocks.is_empty() {

@@ -111,7 +111,8 @@ impl Recording {
     /// A page with a timeline of each device: HTML that needs no other file and no
     /// network.
     ///
-    /// The bars are those of the 4,000 largest allocations.
+    /// Bars are drawn for the 4,000 allocations that took the most bytes for the
+    /// longest.
     #[must_use]
     pub fn to_html(&self) -> String {
         page::page(self)

@@ -244,7 +244,7 @@ impl Chart {
         colors: &Colors,
     ) -> Result<usize, fmt::Error> {
         let mut spans: Vec<&Span> = history.blocks.iter().collect();
-        spans.sort_by_key(|span| (Reverse(span.block.size), span.block.allocated));
+        spans.sort_by_key(|span| (Reverse(self.area(span)), span.block.allocated));
         let left_out = spans.len().saturating_sub(DRAWN);
         spans.truncate(DRAWN);
         let drawn = spans.iter().copied().chain(&history.segments);
@@ -290,6 +290,23 @@ impl Chart {
         Ok(left_out)
     }
 
+    /// Bytes by nanoseconds: how much of the picture a bar takes.
+    fn area(&self, span: &Span) -> u128 {
+        let (begin, end) = self.life(span);
+        let life = u128::from(end.saturating_sub(begin)).max(1);
+        u128::from(bytes(span.block.size)).saturating_mul(life)
+    }
+
+    /// The first and the last nanosecond of a bar.
+    fn life(&self, span: &Span) -> (u64, u64) {
+        let begin = if span.begins {
+            nanos(span.block.allocated)
+        } else {
+            self.time.from
+        };
+        (begin, span.freed.map_or(self.time.to, nanos))
+    }
+
     fn bar(
         &self,
         text: &mut String,
@@ -300,12 +317,7 @@ impl Chart {
         name: &str,
     ) -> fmt::Result {
         let block = &span.block;
-        let begin = if span.begins {
-            nanos(block.allocated)
-        } else {
-            self.time.from
-        };
-        let end = span.freed.map_or(self.time.to, nanos);
+        let (begin, end) = self.life(span);
         let (x, right) = (self.time.at(begin), self.time.at(end));
         let low = scale.at(places.below(bytes(block.address)));
         let high = scale.at(places.below(bytes(block.end())));
