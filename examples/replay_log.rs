@@ -3,14 +3,15 @@
 //! ```text
 //! cargo run --release --example replay_log --features testing -- \
 //!     (LOG | --trace NAME [--seed N]) [--stack LIST] [--capacity BYTES] \
-//!     [--html FILE] [--write FILE] [--json]
+//!     [--html FILE] [--chrome FILE] [--pytorch FILE] [--write FILE] [--json]
 //! ```
 //!
 //! A log has the columns `Action`, `Pointer` and `Size`, as those have that RMM
 //! writes and the adaptor `Log`. `--trace` takes a generated one instead:
 //! `llm_serving`, `cnn_inference` or `fragmentation`; `--write` writes what is
 //! replayed as a log. `--stack statistics,limit=1GiB,pool` is the stack, the first
-//! on top. `--html` writes a page to look at, `--json` prints figures for
+//! on top. `--html`, `--chrome` and `--pytorch` write what the recorder has seen, for
+//! a browser, for Perfetto and for PyTorch's viewer; `--json` prints figures for
 //! programs.
 
 #![expect(
@@ -45,7 +46,8 @@ use traces::{NAMES, SEED, Trace};
 type Failure = Box<dyn std::error::Error>;
 
 const USAGE: &str = "usage: replay_log (LOG | --trace NAME [--seed N]) [--stack LIST] \
-                     [--capacity BYTES] [--html FILE] [--write FILE] [--json]";
+                     [--capacity BYTES] [--html FILE] [--chrome FILE] [--pytorch FILE] \
+                     [--write FILE] [--json]";
 
 /// The events that a page is made of, the last ones.
 const RECORDED: usize = 500_000;
@@ -59,6 +61,8 @@ struct Arguments {
     stack: String,
     capacity: Option<usize>,
     html: Option<PathBuf>,
+    chrome: Option<PathBuf>,
+    pytorch: Option<PathBuf>,
     write: Option<PathBuf>,
     json: bool,
 }
@@ -75,6 +79,8 @@ impl Arguments {
                 "--stack" => found.stack = value()?,
                 "--capacity" => found.capacity = Some(stack::bytes(&value()?)?),
                 "--html" => found.html = Some(value()?.into()),
+                "--chrome" => found.chrome = Some(value()?.into()),
+                "--pytorch" => found.pytorch = Some(value()?.into()),
                 "--write" => found.write = Some(value()?.into()),
                 "--json" => found.json = true,
                 flag if flag.starts_with('-') => return Err(USAGE.into()),
@@ -83,6 +89,26 @@ impl Arguments {
             }
         }
         Ok(found)
+    }
+
+    /// Whether anything is asked for that a recorder gives.
+    fn records(&self) -> bool {
+        self.html.is_some() || self.chrome.is_some() || self.pytorch.is_some()
+    }
+
+    /// Writes what a recorder gives.
+    fn show(&self, recorder: &Recorder) -> std::io::Result<()> {
+        let recording = recorder.recording();
+        if let Some(file) = &self.html {
+            std::fs::write(file, recording.to_html())?;
+        }
+        if let Some(file) = &self.chrome {
+            std::fs::write(file, recording.to_chrome_trace())?;
+        }
+        if let Some(file) = &self.pytorch {
+            std::fs::write(file, recording.to_pytorch_snapshot(DeviceType::Cuda))?;
+        }
+        Ok(())
     }
 
     /// What to replay, and a word on it.
@@ -135,12 +161,12 @@ fn run() -> Result<(), Failure> {
     let device = builder.build();
     let recorder = Recorder::new(RECORDED);
     let mut allocator: stack::Allocator = Arc::new(device.clone());
-    if arguments.html.is_some() {
+    if arguments.records() {
         recorder.start();
         allocator = Arc::new(RecordedSegments::over(allocator, &recorder));
     }
     allocator = stack::build(&arguments.stack, allocator)?;
-    if arguments.html.is_some() {
+    if arguments.records() {
         allocator = Arc::new(Recorded::over(allocator, &recorder));
     }
 
@@ -151,8 +177,8 @@ fn run() -> Result<(), Failure> {
     let outcome = replay::replay(trace, &allocator, &device, |done| bar.inc(done))?;
     bar.finish_and_clear();
 
-    if let Some(file) = &arguments.html {
-        std::fs::write(file, recorder.recording().to_html())?;
+    if arguments.records() {
+        arguments.show(&recorder)?;
     }
     if arguments.json {
         println!("{:#}", json(&name, &arguments.stack, trace, &outcome));

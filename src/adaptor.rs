@@ -10,7 +10,10 @@
 //! `Name::over(upstream)` makes one, and takes what the policy can not do without.
 //! `Arc<A>` is an allocator too, so a program keeps one handle of a layer to read it
 //! and gives another away, and stacks can share what is below them.
+//!
+//! The [`guide`] says which stack suits which runtime.
 
+pub mod guide;
 pub mod recorder;
 
 mod aligned;
