@@ -5,6 +5,8 @@
 //! Protocol 2, with the few instructions that PyTorch's viewer reads in
 //! JavaScript. Its stack holds a whole batch of a list, so batches are short.
 
+use std::collections::HashMap;
+
 const PROTO: u8 = 0x80;
 const VERSION: u8 = 2;
 const STOP: u8 = b'.';
@@ -19,20 +21,31 @@ const BIN_INT: u8 = b'J';
 const LONG_1: u8 = 0x8a;
 /// Text in UTF-8, after its length in four bytes.
 const BIN_UNICODE: u8 = b'X';
+/// Remembers the value just written under a number of one byte.
+const BIN_PUT: u8 = b'q';
+/// The value that was remembered under a number of one byte.
+const BIN_GET: u8 = b'h';
 
 /// How many elements are appended to a list at once.
 const BATCH: usize = 1000;
 
-/// A value being written.
+/// A value being written. Texts and lists that come often are written once.
 #[derive(Debug)]
 pub(super) struct Pickle {
     bytes: Vec<u8>,
+    /// The numbers of remembered values: texts by themselves, others by a key.
+    memo: HashMap<(bool, String), u8>,
+    /// Inside of a remembered value nothing is looked up: some readers can not do
+    /// both.
+    inside: bool,
 }
 
 impl Pickle {
     pub(super) fn new() -> Self {
         Self {
             bytes: vec![PROTO, VERSION],
+            memo: HashMap::new(),
+            inside: false,
         }
     }
 
@@ -61,8 +74,39 @@ impl Pickle {
         self.bytes.extend(digits);
     }
 
+    /// What `write` writes, which is the same each time for the same key. Who reads
+    /// the file gets one value, many times.
+    pub(super) fn shared(&mut self, key: String, write: impl FnOnce(&mut Self)) {
+        self.once((false, key), |pickle| {
+            pickle.inside = true;
+            write(pickle);
+            pickle.inside = false;
+        });
+    }
+
     /// Text. What no file of this format can hold is written as no text.
     pub(super) fn text(&mut self, text: &str) {
+        if self.inside {
+            self.new_text(text);
+        } else {
+            self.once((true, text.to_owned()), |pickle| pickle.new_text(text));
+        }
+    }
+
+    fn once(&mut self, key: (bool, String), write: impl FnOnce(&mut Self)) {
+        if let Some(&number) = self.memo.get(&key) {
+            self.bytes.extend([BIN_GET, number]);
+            return;
+        }
+        write(self);
+        // There are 256 numbers; what has none is written again.
+        if let Ok(number) = u8::try_from(self.memo.len()) {
+            self.memo.insert(key, number);
+            self.bytes.extend([BIN_PUT, number]);
+        }
+    }
+
+    fn new_text(&mut self, text: &str) {
         let (len, text) = match u32::try_from(text.len()) {
             Ok(len) => (len, text),
             Err(_) => (0, ""),
@@ -114,6 +158,22 @@ mod tests {
             written(u64::MAX),
             b"\x80\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."
         );
+    }
+
+    #[test]
+    fn what_is_written_again_is_a_number_until_there_are_no_more() {
+        let mut pickle = Pickle::new();
+
+        for n in 0..300 {
+            pickle.text(&n.to_string());
+        }
+        let first = pickle.bytes.len();
+        pickle.text("7");
+        let known = pickle.bytes.len();
+        pickle.text("299");
+
+        assert_eq!(pickle.bytes[first..known], [BIN_GET, 7]);
+        assert_eq!(pickle.bytes[known..], *b"X\x03\x00\x00\x00299");
     }
 
     #[test]

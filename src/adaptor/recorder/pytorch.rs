@@ -332,15 +332,14 @@ fn number(pickle: &mut Pickle, key: &str, value: u64) {
 /// What stands where PyTorch has a stack of calls: the tag and the thread.
 fn frames(pickle: &mut Pickle, of: Option<(Tag, u32)>) {
     pickle.text("frames");
-    let frames = of.map(|(tag, thread)| {
-        [
-            (tag.name().to_owned(), "tag"),
-            (format!("thread {thread}"), "by"),
-        ]
-    });
-    pickle.list(
-        frames.as_ref().map_or(&[][..], |frames| frames),
-        |pickle, (name, file)| {
+    let Some((tag, thread)) = of else {
+        pickle.list(&[], |_, ()| {});
+        return;
+    };
+    let name = tag.name();
+    pickle.shared(format!("{thread} {name}"), |pickle| {
+        let frames = [("tag", name), ("by", &*format!("thread {thread}"))];
+        pickle.list(&frames, |pickle, (file, name)| {
             pickle.dict(|pickle| {
                 pickle.text("name");
                 pickle.text(name);
@@ -348,8 +347,8 @@ fn frames(pickle: &mut Pickle, of: Option<(Tag, u32)>) {
                 pickle.text(file);
                 number(pickle, "line", 0);
             });
-        },
-    );
+        });
+    });
 }
 
 fn category(tag: Tag) -> &'static str {
