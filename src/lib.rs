@@ -67,3 +67,7 @@ pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
 pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};
+
+#[cfg(all(loom, test))]
+#[path = "../tests/loom/models.rs"]
+mod models;

@@ -221,9 +221,10 @@ impl<A: DeviceAllocator> Arena<A> {
         if let Some(report) = error.out_of_memory_mut() {
             report.asked_for(layout);
             let chunks = chunks.lock();
-            report.in_use.get_or_insert(chunks.in_use());
-            report.reserved.get_or_insert(chunks.reserved());
-            report.largest_free.get_or_insert(chunks.largest_free());
+            // To the layer below, all that is held here is in use.
+            report.in_use = Some(chunks.in_use());
+            report.reserved = Some(chunks.reserved());
+            report.largest_free = Some(chunks.largest_free());
             if report.tried.is_empty() {
                 report.tried = match self.fixed && chunks.len() > 0 {
                     true => vec![Attempt::Search],

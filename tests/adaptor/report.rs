@@ -27,7 +27,7 @@ fn a_deep_stack_reports_on_one_line() {
 
     assert_eq!(
         error.to_string(),
-        "out of memory on cuda:0: 5000 bytes requested (align 64, tag kv_cache), 4096 in use, \
+        "out of memory on cuda:0: 5000 bytes requested (align 64, tag kv_cache), 3000 in use, \
          4096 reserved, limit 8192, largest free block 1096; tried search, upstream, trim, hook"
     );
     let report = error.out_of_memory().unwrap();
