@@ -68,10 +68,10 @@ impl<A> RecordedSegments<A> {
 /// allocators: at most one on top, as [`Recorded`], and one below each pool, as
 /// [`RecordedSegments`].
 ///
-/// Off, a call costs one relaxed load. On, it costs a look at the clock, a lock that all
-/// allocators of the recorder share and a change of a hash map: some 500 instructions for
-/// each allocation and each free. It may be used from any thread. In a forked
-/// child it records nothing.
+/// Off, an allocation and its free take 14 instructions more. On, they take some 1,150
+/// more, two looks at the clock among them, and a lock that all allocators of the
+/// recorder share. It may be used from any thread. In a forked child it records
+/// nothing.
 ///
 /// # Examples
 ///
@@ -222,8 +222,12 @@ impl Recorder {
         self.record(action, layer, device, layout, 0);
     }
 
+    #[inline]
     fn of_block(&self, action: Action, layer: Layer, block: &Block) {
-        self.record(action, layer, block.device, block.layout, block.ptr.addr());
+        // What is off costs no call.
+        if self.is_on() {
+            self.record(action, layer, block.device, block.layout, block.ptr.addr());
+        }
     }
 
     fn trimmed_bytes(&self, layer: Layer, device: Device, bytes: usize) {
