@@ -22,6 +22,7 @@ mod binning;
 mod limit;
 mod log;
 mod poison;
+mod pool;
 mod retry;
 mod shared;
 mod statistics;
@@ -33,16 +34,12 @@ pub use binning::Binning;
 pub use limit::{Budget, Budgets, Limit, Reservation};
 pub use log::{Action, Event, Log, Logger};
 pub use poison::{Damage, Poison, Region};
+pub use pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};
 pub use recorder::{Recorded, RecordedSegments, Recorder, Recording, SegmentRecorder};
 pub use retry::Retry;
 pub use shared::Shared;
 pub use statistics::{Counters, Scope, Statistics, Usage};
 pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
-mod pool;
-
-pub use crate::adaptor::pool::{
-    MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus,
-};
 pub use crate::observe::{Block, Observed, Observer};
 pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
