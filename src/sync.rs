@@ -29,6 +29,12 @@ mod modelled {
             Self(Inner::new(value))
         }
 
+        pub(crate) fn get_mut(&mut self) -> &mut T {
+            self.0
+                .get_mut()
+                .expect("no thread panics in a model that holds")
+        }
+
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0
                 .lock()

@@ -89,9 +89,11 @@ fn rig(bytes: &[u8]) -> (FakeDevice, DeviceMemoryBuffer) {
     (fake, buffer)
 }
 
-/// Adaptors that hold memory of the layer below, or a lock that a child may find
-/// taken: one line each.
-const HOLDERS: &[fn(FakeDevice) -> Arc<dyn DeviceAllocator>] = &[
+/// Puts an adaptor over a fake.
+type Holder = fn(FakeDevice) -> Arc<dyn DeviceAllocator>;
+
+/// Adaptors that hold memory of the layer below: one line each.
+const HOLDERS: &[Holder] = &[
     |fake| Arc::new(Arena::over(fake, 4096)),
     |fake| Arc::new(Poison::over(fake)),
 ];

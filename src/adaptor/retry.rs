@@ -118,13 +118,12 @@ impl<A: DeviceAllocator> Retry<A> {
                 }
             }
         }
-        if let Some(report) = error.out_of_memory_mut() {
-            if asked && !report.tried.contains(&Attempt::Hook) {
-                report.tried.push(Attempt::Hook);
-            }
-            #[cfg(feature = "tracing")]
-            let _ = caught(|| tracing::warn!(report = %report, "device memory is out"));
+        let report = error.out_of_memory_mut().filter(|_| asked);
+        if let Some(report) = report.filter(|report| !report.tried.contains(&Attempt::Hook)) {
+            report.tried.push(Attempt::Hook);
         }
+        #[cfg(feature = "tracing")]
+        let _ = caught(|| tracing::warn!(error = %error, "device memory is out"));
         Err(error)
     }
 }

@@ -119,7 +119,9 @@ fn two_threads<A: DeviceAllocator + 'static>(
 fn a_limit_is_never_passed_below_and_comes_back_whole() {
     two_threads(
         || Limit::over(Small::new(1), 1),
-        |limit| drop(come_and_go(limit)),
+        |limit| {
+            come_and_go(limit);
+        },
         |limit| {
             // Had the limit let two through at once, the device would have refused one.
             assert_eq!(limit.inner().passed.load(Ordering::Acquire), 0);
@@ -133,7 +135,9 @@ fn a_limit_is_never_passed_below_and_comes_back_whole() {
 fn a_peak_is_never_above_what_the_device_has() {
     two_threads(
         || Statistics::over(Small::new(1)),
-        |statistics| drop(come_and_go(statistics)),
+        |statistics| {
+            come_and_go(statistics);
+        },
         |statistics| {
             let usage = statistics.usage(0);
             assert_eq!((usage.current, usage.peak), (0, 1));
@@ -148,7 +152,9 @@ fn a_block_is_known_though_another_thread_had_its_address_before() {
     two_threads(
         || Tracking::over(Small::new(1)),
         // A free of a block that was struck by the other thread would be refused.
-        |tracking| drop(come_and_go(tracking)),
+        |tracking| {
+            come_and_go(tracking);
+        },
         |tracking| assert_eq!(tracking.live_blocks(), 0),
     );
 }
