@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Retry, Shared, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Recorded, Recorder, Retry, Shared, Statistics, Tracking,
 };
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
@@ -197,6 +197,13 @@ fn main() -> ExitCode {
         "layer_binning" => through(Binning::over(StaticAddress), count),
         "layer_limit" => through(Limit::over(StaticAddress, 1 << 30), count),
         "layer_log" => through(Log::csv(StaticAddress, std::io::sink()), count),
+        "layer_recorder_off" | "layer_recorder_on" => {
+            let recorder = Recorder::new(100_000);
+            if operation == "layer_recorder_on" {
+                recorder.start();
+            }
+            through(Recorded::over(StaticAddress, &recorder), count);
+        }
         "layer_retry" => through(Retry::over(StaticAddress, |_| false), count),
         "layer_shared" => through(Shared::from(Arc::new(StaticAddress)), count),
         "layer_statistics" => through(Statistics::over(StaticAddress), count),

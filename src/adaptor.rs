@@ -10,6 +10,11 @@
 //! `Name::over(upstream)` makes one, and takes what the policy can not do without.
 //! `Arc<A>` is an allocator too, so a program keeps one handle of a layer to read it
 //! and gives another away, and stacks can share what is below them.
+//!
+//! The [`guide`] says which stack suits which runtime.
+
+pub mod guide;
+pub mod recorder;
 
 mod aligned;
 mod arena;
@@ -17,6 +22,7 @@ mod binning;
 mod limit;
 mod log;
 mod poison;
+mod pool;
 mod retry;
 mod shared;
 mod statistics;
@@ -28,9 +34,12 @@ pub use binning::Binning;
 pub use limit::{Budget, Budgets, Limit, Reservation};
 pub use log::{Action, Event, Log, Logger};
 pub use poison::{Damage, Poison, Region};
+pub use pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};
+pub use recorder::{Recorded, RecordedSegments, Recorder, Recording, SegmentRecorder};
 pub use retry::Retry;
 pub use shared::Shared;
 pub use statistics::{Counters, Scope, Statistics, Usage};
 pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
 pub use crate::observe::{Block, Observed, Observer};
+pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};

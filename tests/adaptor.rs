@@ -1,6 +1,10 @@
 //! Allocators over allocators.
 #![cfg(feature = "testing")]
 
+#[macro_use]
+#[path = "support/forward.rs"]
+mod forward;
+
 #[path = "adaptor/aligned.rs"]
 mod aligned;
 #[path = "adaptor/arena.rs"]
@@ -17,6 +21,10 @@ mod log;
 mod observed;
 #[path = "adaptor/poison.rs"]
 mod poison;
+#[path = "adaptor/recorder.rs"]
+mod recorder;
+#[path = "adaptor/recorder_forms.rs"]
+mod recorder_forms;
 #[path = "adaptor/report.rs"]
 mod report;
 #[path = "adaptor/retry.rs"]

@@ -12,11 +12,19 @@ use std::path::{Path, PathBuf};
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
     &[
-        "device", "layout", "address", "scalar", "process", "unwind", "sync", "table",
+        "device",
+        "layout",
+        "address",
+        "scalar",
+        "process",
+        "unwind",
+        "sync",
+        "table",
+        "free_space",
     ],
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape"],
-    &["span", "observe"],
+    &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte"],
     &["registry"],
     &["buffer"],

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Poison, Retry, Shared, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Poison, Recorded, RecordedSegments, Recorder, Retry,
+    Shared, Statistics, Tracking,
 };
 use device_memory::testing::conformance::Conformance;
 use device_memory::testing::{FakeDevice, fail_each_call, panic_each_call};
@@ -37,11 +38,24 @@ const ADAPTORS: &[Adaptor] = &[
     ("Limit", |below| Arc::new(Limit::over(below, 1 << 50))),
     ("Log", |below| Arc::new(Log::csv(below, std::io::sink()))),
     ("Poison", |below| Arc::new(Poison::over(below))),
+    ("Recorded", |below| {
+        Arc::new(Recorded::over(below, &recorder()))
+    }),
+    ("RecordedSegments", |below| {
+        Arc::new(RecordedSegments::over(below, &recorder()))
+    }),
     ("Retry", |below| Arc::new(Retry::over(below, |_| false))),
     ("Shared", |below| Arc::new(Shared::from(below))),
     ("Statistics", |below| Arc::new(Statistics::over(below))),
     ("Tracking", |below| Arc::new(Tracking::over(below))),
 ];
+
+/// A recorder that is on.
+fn recorder() -> Recorder {
+    let recorder = Recorder::new(1000);
+    recorder.start();
+    recorder
+}
 
 const CAPACITY: usize = 1 << 30;
 
