@@ -9,8 +9,6 @@
 
 mod pool;
 
-pub use crate::adaptor::pool::{
-    MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus,
-};
 pub use crate::observe::{Block, Observed, Observer};
 pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
+pub use pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};
