@@ -43,3 +43,4 @@ pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
 pub use crate::observe::{Block, Observed, Observer};
 pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
+pub use pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};

@@ -23,6 +23,7 @@ pub mod testing;
 
 mod address;
 mod allocator;
+mod block_pool;
 mod buffer;
 mod device;
 mod error;
@@ -48,6 +49,7 @@ mod unwind;
 pub use crate::address::DevicePtr;
 pub use crate::allocator::{AllocatorHandle, DeviceAllocator, MemoryInfo};
 pub use crate::backend::host::HostAllocator;
+pub use crate::block_pool::{Block, BlockPool};
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{

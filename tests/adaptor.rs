@@ -11,6 +11,8 @@ mod aligned;
 mod arena;
 #[path = "adaptor/binning.rs"]
 mod binning;
+#[path = "adaptor/block_pool.rs"]
+mod block_pool;
 #[path = "adaptor/callbacks.rs"]
 mod callbacks;
 #[path = "adaptor/limit.rs"]
@@ -21,6 +23,10 @@ mod log;
 mod observed;
 #[path = "adaptor/poison.rs"]
 mod poison;
+#[path = "adaptor/pool.rs"]
+mod pool;
+#[path = "adaptor/pool_streams.rs"]
+mod pool_streams;
 #[path = "adaptor/recorder.rs"]
 mod recorder;
 #[path = "adaptor/recorder_forms.rs"]

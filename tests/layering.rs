@@ -31,6 +31,7 @@ const RANKS: &[&[&str]] = &[
     &[
         "hierarchical",
         "tensor",
+        "block_pool",
         "backend/cuda/interop",
         "backend/cuda/transfer",
         "backend/cuda/uploader",

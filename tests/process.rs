@@ -12,10 +12,10 @@ use std::process::{Command, Output};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use device_memory::adaptor::{Arena, Log, Poison};
+use device_memory::adaptor::{Arena, Log, Poison, Pool};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
-    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
+    BlockPool, Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
     DeviceTensor, DeviceType, Error, ErrorKind, HostAllocator, MemoryPlan, Operation,
     PlannedBuffer, PlannedMemory, ProcessGeneration, ScalarType, TensorSpec, free_failure_count,
     set_free_failure_hook,
@@ -104,6 +104,39 @@ fn is_forked(error: &Error) -> bool {
 
 mod forks {
     use super::*;
+
+    #[test]
+    fn pools_are_inert_in_a_child_and_the_parent_goes_on() {
+        alone(
+            "forks::pools_are_inert_in_a_child_and_the_parent_goes_on",
+            || {
+                let fake = FakeDevice::new(CUDA, 1);
+                let pool = Pool::new(fake.clone());
+                let create = |size| {
+                    let allocator = Arc::new(pool.clone());
+                    DeviceMemoryBuffer::create_with(allocator, layout(size), 0)
+                };
+                drop(create(100).unwrap());
+                let blocks = BlockPool::new(create(4096).unwrap(), 64).unwrap();
+                let mut owned = Some((blocks.block().unwrap(), create(1 << 20).unwrap()));
+                let calls = fake.calls().len();
+
+                in_child(|| {
+                    drop(owned.take());
+                    assert!(create(100).unwrap_err().is_forked_process());
+                    assert!(pool.trim(0).unwrap_err().is_forked_process());
+                    assert!(blocks.block().unwrap_err().is_forked_process());
+                    assert_eq!(fake.calls().len(), calls);
+                });
+
+                assert_eq!(blocks.free_blocks(), 63);
+                drop((owned, blocks));
+                assert_eq!(pool.status(0).unwrap().in_use, 0);
+                drop(pool);
+                fake.assert_clean();
+            },
+        );
+    }
 
     // https://github.com/pytorch/pytorch/issues/55643
     // https://github.com/vllm-project/vllm/issues/32611

@@ -244,8 +244,8 @@ impl Heap {
             return true;
         };
         let space = &mut self.space;
-        let lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
-        let empty = lots.fold(true, |empty, own| empty && space.bytes_of(own.lot) == 0);
+        let mut lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
+        let empty = lots.all(|own| space.bytes_of(own.lot) == 0);
         if empty {
             for own in self.streams.swap_remove(at).lots {
                 space.open(own.lot);

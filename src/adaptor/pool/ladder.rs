@@ -85,14 +85,7 @@ impl<A: DeviceAllocator> Core<A> {
             heap.give(ptr.addr(), None);
         }
         drop(heap);
-        for part in device.parts() {
-            let unfenced = part.lock().close_lots();
-            for (stream, lot) in unfenced {
-                // Without a fence the lot is as it was, and is tried again.
-                if let Ok(fence) = stream.fence() {
-                    part.lock().set_fence(lot, fence);
-                }
-            }
+        let let_go = |part: &Mutex<Heap>| {
             let held = part.lock().held();
             for held in held {
                 let done = |fence: &Arc<dyn Fence>| is_done(device, fence.as_ref(), wait);
@@ -100,6 +93,18 @@ impl<A: DeviceAllocator> Core<A> {
                     part.lock().let_go(&held);
                 }
             }
+        };
+        for part in device.parts() {
+            // Blocks that other streams used become their own stream's first.
+            let_go(part);
+            let unfenced = part.lock().close_lots();
+            for (stream, lot) in unfenced {
+                // Without a fence the lot is as it was, and is tried again.
+                if let Ok(fence) = stream.fence() {
+                    part.lock().set_fence(lot, fence);
+                }
+            }
+            let_go(part);
         }
         self.streams.lock().retain(|stream| {
             let gone = !stream.has_handles()
