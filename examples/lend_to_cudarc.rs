@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Plans two values in one buffer, lends the second to cudarc to be set to 1, and
 /// returns both as cudarc reads them.
-pub fn run(registry: &DeviceAllocatorRegistry) -> Result<[Vec<u32>; 2], Box<dyn Error>> {
+pub(crate) fn run(registry: &DeviceAllocatorRegistry) -> Result<[Vec<u32>; 2], Box<dyn Error>> {
     let device = Device::new(DeviceType::Cuda, 0);
     let (first, second) = (Placement::new(0, 0, 16), Placement::new(0, 64, 16));
     let plan = MemoryPlan::new(vec![PlannedBuffer::new(device, 80)], vec![first, second])?;

@@ -1,4 +1,4 @@
-//! The same on a GPU, without a copy.
+//! The same on a GPU: without a copy to candle, with one on the device back.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! A tensor of candle over memory of this workspace's crate, and back.
 //!
 //! On the host, candle's storage is a `Vec` that it frees itself, so there is one
-//! copy each way. On a CUDA device (feature `cuda`) the memory itself changes its
-//! owner: a buffer becomes a `CudaSlice`, and that the storage of a tensor, and back.
-//! That form is built here and was not run: it needs a GPU.
+//! copy each way. On a CUDA device (feature `cuda`) a buffer becomes a `CudaSlice`,
+//! and that the storage of a tensor, without a copy; on the way back candle only lends
+//! its slice, so a copy on the device is adopted. That form was neither built nor run
+//! yet: it needs nvcc and a GPU.
 
 use std::error::Error;
 use std::io::Write as _;
