@@ -31,8 +31,10 @@ mod buffer;
 mod device;
 mod error;
 mod free_failure;
+mod free_space;
 mod hierarchical;
 mod layout;
+mod ledger;
 mod observe;
 mod plan;
 mod planned;
@@ -43,6 +45,9 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod stream;
+mod sync;
+mod table;
 mod tensor;
 mod unwind;
 
@@ -68,3 +73,7 @@ pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
 pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};
+
+#[cfg(all(loom, test))]
+#[path = "../tests/loom/models.rs"]
+mod models;
