@@ -43,4 +43,3 @@ pub use tracking::{Allocation, LiveReport, Tracking, Untracked};
 
 pub use crate::observe::{Block, Observed, Observer};
 pub use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
-pub use pool::{MakeRoom, Pool, PoolBuilder, PoolCounters, PoolOnStream, PoolStatus};

@@ -14,6 +14,7 @@ mod operation;
 mod out_of_memory;
 mod placement;
 mod program;
+mod weights;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,6 +28,7 @@ pub use operation::Operation;
 pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
 pub use program::InvalidProgram;
+pub use weights::InvalidWeights;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -152,6 +154,7 @@ impl Error {
     /// | `NotFound` | `0x20` |
     /// | `MemoryAllocationFailed` | `0x21` |
     /// | `InvalidProgram` | `0x23` |
+    /// | `InvalidExternalData` | `0x24` |
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.root() {
@@ -164,6 +167,8 @@ impl Error {
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
             ErrorKind::NotSupported { .. }
             | ErrorKind::NotHostAccessible { .. }
+            | ErrorKind::ForeignVersion { .. }
+            | ErrorKind::ReadOnly { .. }
             | ErrorKind::MissingSymbol { .. }
             | ErrorKind::DriverTooOld { .. }
             | ErrorKind::Capturing { .. } => 0x10,
@@ -187,6 +192,7 @@ impl Error {
             ErrorKind::Placement(error) => error.code(),
             ErrorKind::OutOfMemory(_) => 0x21,
             ErrorKind::InvalidProgram(_) => 0x23,
+            ErrorKind::InvalidWeights(_) => 0x24,
         }
     }
 

@@ -16,10 +16,14 @@
 
 pub mod adaptor;
 pub mod backend;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
 #[cfg(feature = "pte")]
 pub mod pte;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "safetensors")]
+pub mod weights;
 
 mod address;
 mod allocator;
@@ -36,6 +40,8 @@ mod observe;
 mod plan;
 mod planned;
 mod process;
+#[cfg(any(feature = "cuda", feature = "safetensors"))]
+mod reading;
 mod registry;
 mod scalar;
 mod shape;
@@ -53,8 +59,8 @@ pub use crate::block_pool::{Block, BlockPool};
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, Operation, OutOfMemory,
-    PlacementError, Result,
+    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, InvalidWeights, Operation,
+    OutOfMemory, PlacementError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,

@@ -23,7 +23,7 @@ const RANKS: &[&[&str]] = &[
         "free_space",
     ],
     &["error", "ledger"],
-    &["allocator", "free_failure", "plan", "shape"],
+    &["allocator", "free_failure", "plan", "shape", "reading"],
     &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte"],
     &["registry"],
@@ -36,11 +36,18 @@ const RANKS: &[&[&str]] = &[
         "backend/cuda/transfer",
         "backend/cuda/uploader",
     ],
-    &["planned", "testing"],
+    &["planned", "testing", "dlpack"],
+    &["weights"],
 ];
 
 /// Dependencies that may be named in one module only.
-const CONFINED: &[(&str, &str)] = &[("planus", "pte"), ("libc", "process")];
+const CONFINED: &[(&str, &str)] = &[
+    ("planus", "pte"),
+    ("libc", "process"),
+    ("dlpack_ffi", "dlpack"),
+    ("safetensors", "weights"),
+    ("serde", "weights"),
+];
 
 /// The rank of a module, by the name used in `RANKS`.
 fn ranks() -> BTreeMap<&'static str, usize> {

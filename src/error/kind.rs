@@ -5,7 +5,9 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, InvalidProgram, InvalidWeights, Operation, OutOfMemory, PlacementError,
+};
 use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
@@ -241,6 +243,22 @@ pub enum ErrorKind {
         /// What contradicts what.
         reason: String,
     },
+    /// A tensor of another library is of a version that is not understood.
+    #[error("tensor of version {major}.{minor}, only {understood}.x is understood")]
+    ForeignVersion {
+        /// The major version of the tensor.
+        major: u32,
+        /// The minor version of the tensor.
+        minor: u32,
+        /// The major version that is understood.
+        understood: u32,
+    },
+    /// Memory that must not be written was to be.
+    #[error("memory of {device} is read-only")]
+    ReadOnly {
+        /// Where the memory is.
+        device: Device,
+    },
     /// A program has no method of this name.
     #[error("no method {name:?}: the program has {}", known.join(", "))]
     NoSuchMethod {
@@ -252,6 +270,9 @@ pub enum ErrorKind {
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
+    /// A file of weights is malformed, or lacks a tensor.
+    #[error(transparent)]
+    InvalidWeights(#[from] InvalidWeights),
 }
 
 impl From<OutOfMemory> for ErrorKind {
