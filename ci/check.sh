@@ -66,6 +66,9 @@ cargo test --quiet --release --all-features --tests
 step "without features"
 cargo test --quiet --no-default-features --tests
 
+step "all interleavings of the counters and the ledger"
+RUSTFLAGS="--cfg loom" cargo test --quiet --release --lib --target-dir target/loom models::
+
 step "benches run"
 cargo bench --quiet --all-features --bench paths -- --test >/dev/null
 

@@ -30,8 +30,10 @@ mod buffer;
 mod device;
 mod error;
 mod free_failure;
+mod free_space;
 mod hierarchical;
 mod layout;
+mod ledger;
 mod observe;
 mod planned;
 mod process;
@@ -39,6 +41,9 @@ mod registry;
 mod scalar;
 mod shape;
 mod span;
+mod stream;
+mod sync;
+mod table;
 mod tensor;
 mod unwind;
 
@@ -64,3 +69,7 @@ pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
 pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};
+
+#[cfg(all(loom, test))]
+#[path = "../tests/loom/models.rs"]
+mod models;

@@ -11,10 +11,20 @@ use std::path::{Path, PathBuf};
 /// children is a module of its own. A part that stands higher than the module
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
-    &["device", "layout", "address", "scalar", "process", "unwind"],
-    &["error"],
+    &[
+        "device",
+        "layout",
+        "address",
+        "scalar",
+        "process",
+        "unwind",
+        "sync",
+        "table",
+        "free_space",
+    ],
+    &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape"],
-    &["span", "observe"],
+    &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
     &["buffer"],
