@@ -31,7 +31,7 @@ while read -r file; do
 done < <(find src -name '*.rs')
 
 step "lints"
-for features in "" "cuda" "dlpack" "pte" "safetensors" "testing" "tracing" "cuda dlpack pte safetensors testing tracing"; do
+for features in "" "cuda" "dlpack" "pte" "safetensors" "serde" "testing" "tracing" "cuda dlpack pte safetensors serde testing tracing"; do
   cargo clippy --quiet --lib --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --all-targets --all-features -- -D warnings

@@ -9,10 +9,12 @@
 //! stay in registers.
 
 mod fault;
+mod graph;
 mod kind;
 mod operation;
 mod out_of_memory;
 mod placement;
+mod planning;
 mod program;
 mod weights;
 
@@ -23,10 +25,12 @@ use crate::device::Device;
 use crate::layout::DeviceLayout;
 
 pub use fault::AllocatorFault;
+pub use graph::GraphFault;
 pub use kind::ErrorKind;
 pub use operation::Operation;
 pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
+pub use planning::{OverCapacity, PlanError};
 pub use program::InvalidProgram;
 pub use weights::InvalidWeights;
 
@@ -184,13 +188,15 @@ impl Error {
             | ErrorKind::PlanTooLarge { .. }
             | ErrorKind::Overlap { .. }
             | ErrorKind::NoSuchMethod { .. }
-            | ErrorKind::InvalidTensor { .. } => 0x12,
+            | ErrorKind::InvalidTensor { .. }
+            | ErrorKind::InvalidGraph(_) => 0x12,
             ErrorKind::AlreadyRegistered { .. } => 0x16,
             ErrorKind::NotRegistered { .. }
             | ErrorKind::DriverNotFound { .. }
             | ErrorKind::NoDevice { .. } => 0x20,
             ErrorKind::Placement(error) => error.code(),
-            ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(PlanError::OverCapacity(_)) | ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(_) => 0x12,
             ErrorKind::InvalidProgram(_) => 0x23,
             ErrorKind::InvalidWeights(_) => 0x24,
         }

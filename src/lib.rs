@@ -18,8 +18,11 @@ pub mod adaptor;
 pub mod backend;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
+pub mod graph;
+pub mod plan;
 #[cfg(feature = "pte")]
 pub mod pte;
+pub mod runner;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "safetensors")]
@@ -37,7 +40,6 @@ mod hierarchical;
 mod layout;
 mod ledger;
 mod observe;
-mod plan;
 mod planned;
 mod process;
 #[cfg(any(feature = "cuda", feature = "safetensors"))]
@@ -59,15 +61,15 @@ pub use crate::block_pool::{Block, BlockPool};
 pub use crate::buffer::{DeviceMemoryBuffer, FreeError, RawDeviceMemory};
 pub use crate::device::{Device, DeviceIndex, DeviceType, ParseDeviceError};
 pub use crate::error::{
-    AllocatorFault, Attempt, Error, ErrorKind, InvalidProgram, InvalidWeights, Operation,
-    OutOfMemory, PlacementError, Result,
+    AllocatorFault, Attempt, Error, ErrorKind, GraphFault, InvalidProgram, InvalidWeights,
+    Operation, OutOfMemory, OverCapacity, PlacementError, PlanError, Result,
 };
 pub use crate::free_failure::{
     FreeFailure, FreeFailureHook, free_failure_count, set_free_failure_hook,
 };
 pub use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
 pub use crate::layout::{DeviceLayout, LayoutError, Tag, TagError};
-pub use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
+pub use crate::plan::{MemoryPlan, Placement, PlanOptions, PlanRequest, PlanValue, PlannedBuffer};
 pub use crate::planned::PlannedMemory;
 pub use crate::process::ProcessGeneration;
 pub use crate::registry::DeviceAllocatorRegistry;

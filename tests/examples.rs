@@ -198,6 +198,7 @@ fn nested_cargo_the_numbered_examples_run() {
         "06_write_an_allocator",
         "07_fail_each_call",
         "08_look_at_memory",
+        "09_graph",
     ] {
         let output = run(example, &[]);
 

@@ -25,7 +25,7 @@ const RANKS: &[&[&str]] = &[
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape", "reading"],
     &["span", "observe", "stream"],
-    &["adaptor/", "backend/", "pte"],
+    &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
     &["buffer"],
     &[
@@ -37,7 +37,7 @@ const RANKS: &[&[&str]] = &[
         "backend/cuda/uploader",
     ],
     &["planned", "testing", "dlpack"],
-    &["weights"],
+    &["weights", "runner"],
 ];
 
 /// Dependencies that may be named in one module only.

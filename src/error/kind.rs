@@ -6,7 +6,8 @@ use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::error::{
-    AllocatorFault, Error, InvalidProgram, InvalidWeights, Operation, OutOfMemory, PlacementError,
+    AllocatorFault, Error, GraphFault, InvalidProgram, InvalidWeights, Operation, OutOfMemory,
+    PlacementError, PlanError,
 };
 use crate::layout::{LayoutError, TagError};
 
@@ -201,6 +202,9 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A request has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A plan needs more bytes on a device than can be addressed.
     #[error("plan needs more bytes on {device} than can be addressed")]
     PlanTooLarge {
@@ -267,6 +271,9 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// A graph contradicts itself, or what is asked of it does.
+    #[error(transparent)]
+    InvalidGraph(#[from] GraphFault),
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
