@@ -47,9 +47,9 @@ fn heap_pair(layout: Layout) {
     unsafe { dealloc(black_box(ptr), layout) };
 }
 
-/// Nanoseconds for one of `count`, the least of five runs.
+/// Nanoseconds for one of `count`, the least of three runs.
 fn best(count: u32, mut run: impl FnMut()) -> f64 {
-    let times = (0..5).map(|_| {
+    let times = (0..3).map(|_| {
         let begun = Instant::now();
         run();
         begun.elapsed().as_secs_f64() * 1e9 / f64::from(count)
@@ -81,7 +81,7 @@ fn threads() {
     for count in 1..=8_u32 {
         let rates = [1 << 10, 1 << 20].map(|size| {
             let pool = pool();
-            let each = PAIRS / 2;
+            let each = PAIRS / 20;
             let ns = best(count * each, || {
                 thread::scope(|scope| {
                     for _ in 0..count {

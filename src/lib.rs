@@ -38,6 +38,7 @@ mod free_failure;
 mod free_space;
 mod hierarchical;
 mod layout;
+mod ledger;
 mod observe;
 mod planned;
 mod process;
@@ -48,6 +49,8 @@ mod scalar;
 mod shape;
 mod span;
 mod stream;
+mod sync;
+mod table;
 mod tensor;
 mod unwind;
 
@@ -74,3 +77,7 @@ pub use crate::scalar::ScalarType;
 pub use crate::shape::{ShapeDynamism, TensorSpec};
 pub use crate::span::{DeviceSpan, DeviceSpanMut};
 pub use crate::tensor::{DeviceTensor, TensorView, TensorViewMut};
+
+#[cfg(all(loom, test))]
+#[path = "../tests/loom/models.rs"]
+mod models;

@@ -127,6 +127,7 @@ impl<'m> Runner<'m> {
     }
 
     /// Runs all nodes in order, `each` for every kernel and delegate.
+    /// A loop ends when its condition says so, and not before.
     ///
     /// An error of one ends the run. Mutable buffers may have been written to by
     /// then; outputs can not be read, and inputs are to be given again.

@@ -18,9 +18,11 @@ const RANKS: &[&[&str]] = &[
         "scalar",
         "process",
         "unwind",
+        "sync",
+        "table",
         "free_space",
     ],
-    &["error"],
+    &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape", "reading"],
     &["span", "observe", "stream"],
     &["adaptor/", "backend/", "pte", "graph"],
@@ -35,7 +37,7 @@ const RANKS: &[&[&str]] = &[
         "backend/cuda/uploader",
     ],
     &["planned", "testing", "dlpack"],
-    &["runner", "weights"],
+    &["weights", "runner"],
 ];
 
 /// Dependencies that may be named in one module only.

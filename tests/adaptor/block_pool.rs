@@ -6,7 +6,7 @@ use std::thread;
 
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
-    Block, BlockPool, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, ErrorKind, Operation,
+    Block, BlockPool, DeviceLayout, DeviceMemoryBuffer, DeviceType, ErrorKind, Operation,
 };
 use proptest::prelude::*;
 
@@ -172,7 +172,7 @@ proptest! {
         let mut shares: Vec<(Block, u8)> = Vec::new();
         for (step, which, byte) in steps {
             let at = which % shares.len().max(1);
-            let wrote = |block: &mut Block| Ok::<_, Error>(block.make_mut()?.fill(byte)?);
+            let wrote = |block: &mut Block| block.make_mut()?.fill(byte);
             match step {
                 0 => match pool.block() {
                     Ok(mut block) => {

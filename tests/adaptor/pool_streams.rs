@@ -140,8 +140,11 @@ unsafe impl StreamOrdered for Streams {
 
 type Handle = Arc<PoolOnStream<Streams>>;
 
+/// A stream, and a handle in its order.
+type OnStream = (Arc<Stream>, Handle);
+
 /// A device of 1 MiB, a pool that takes all of it at once, and two streams.
-fn rig() -> (FakeDevice, Pool<Streams>, [(Arc<Stream>, Handle); 2]) {
+fn rig() -> (FakeDevice, Pool<Streams>, [OnStream; 2]) {
     let fake = FakeDevice::builder(DeviceType::Cuda).capacity(MIB).build();
     let pool = PoolBuilder::new().growth(MIB).build(Streams(fake.clone()));
     let streams = [1, 2].map(|number| {

@@ -65,7 +65,7 @@ fn one_stream_makes_no_call_of_the_driver_for_memory_it_has_again() {
 #[test]
 fn memory_goes_to_another_stream_after_the_work_of_the_first() {
     let fake = driver(1);
-    for (round, schedule) in Schedule::all(3).into_iter().enumerate() {
+    for (round, schedule) in Schedule::all(3).enumerate() {
         restart(&fake, 1, round % 2 == 0);
         fake.set_schedule(schedule);
         fake.set_device_memory(0, MIB);

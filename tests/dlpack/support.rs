@@ -98,8 +98,10 @@ impl Foreign {
 }
 
 pub(crate) unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: the tensor is live.
+    let context = unsafe { (*tensor).manager_ctx };
     // SAFETY: the context is the leaked box, and this is called once.
-    let foreign = unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Foreign>()) };
+    let foreign = unsafe { Box::from_raw(context.cast::<Foreign>()) };
     let before = foreign.deleted.fetch_add(1, Ordering::Relaxed);
     assert_eq!(before, 0, "called twice");
 }
@@ -121,11 +123,10 @@ unsafe impl Send for Taken {}
 impl Drop for Taken {
     fn drop(&mut self) {
         let tensor = self.0.cast::<DLManagedTensorVersioned>().as_ptr();
-        // SAFETY: the tensor is live, and its deleter is called once.
-        unsafe {
-            let deleter = (*tensor).deleter.unwrap();
-            deleter(tensor);
-        }
+        // SAFETY: the tensor is live.
+        let deleter = unsafe { (*tensor).deleter }.unwrap();
+        // SAFETY: this is called once.
+        unsafe { deleter(tensor) };
     }
 }
 

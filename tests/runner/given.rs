@@ -205,3 +205,35 @@ fn an_input_given_to_be_read_is_not_written() {
         "value \"a\": it is written and was given to be read",
     );
 }
+
+#[test]
+fn delegates_take_host_memory_where_memory_of_devices_is_not_planned() {
+    let spec = bytes(4, Device::CPU);
+    let mut builder = GraphBuilder::new("forward");
+    let a = builder.input("a", spec.clone());
+    let weight = builder.constant("weight", spec.clone());
+    let [b] = builder.delegate("b", Some(CUDA_0), &[a, weight], [spec.into()]);
+    let graph = builder.finish(&[b]).unwrap();
+    let host_only = PropagateOptions {
+        host_memory_only: true,
+        ..PropagateOptions::default()
+    };
+    let graph = propagate(&graph, &host_only).unwrap();
+    let options = PlanningOptions {
+        host_memory_only: true,
+        ..PlanningOptions::default()
+    };
+    let planned = PlannedGraph::new(graph, &options).unwrap();
+    let (fake, registry) = fake_gpus();
+    let weights = buffer(&registry, 4, Device::CPU);
+    let mut memory = PlannedMemory::allocate(planned.memory(), &registry).unwrap();
+    let mut runner = Runner::new(&planned, memory.view().unwrap()).unwrap();
+
+    runner.give(weight, weights.as_span()).unwrap();
+    runner.write(a, &[1; 4]).unwrap();
+    runner.run(increment).unwrap();
+
+    assert_eq!(runner.read(b).unwrap(), [2; 4]);
+    assert_eq!(planned.graph().value(b).unwrap().device(), CUDA_0);
+    assert!(fake.calls().is_empty());
+}

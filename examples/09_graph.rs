@@ -1,7 +1,7 @@
 //! Build a graph with parts that run on a device, see the copies that this takes,
 //! plan its memory and run it.
 //!
-//! `cargo run --example 08_graph --features testing`
+//! `cargo run --example 09_graph --features testing`
 
 #![expect(clippy::print_stdout, reason = "an example talks to a person")]
 
