@@ -2,7 +2,7 @@
 //
 // One token at a time, and plain: a model of this size is a test, not a load.
 // Names, orders and shapes are those of kernels.rs. Every kernel is launched as
-// one block of THREADS threads, so that a barrier is enough between its parts.
+// one block of THREADS threads, and no thread needs what another one writes.
 
 #define THREADS 128
 

@@ -119,7 +119,7 @@ fn show(arguments: &Arguments, crossing: Crossing) -> Result<(), Failure> {
     println!("  cache       {count} blocks of {size} bytes, {POSITIONS} positions each");
     let largest = reference.check(&engine)?;
     println!(
-        "  reference   {} logits of the prompt and {steps} steps: at most {largest:.1e} apart, \
+        "  reference   logits of {} positions and {steps} steps at most {largest:.1e} apart, of \
          {TOLERANCE:.0e} allowed; tokens equal",
         reference.prompt.len()
     );
@@ -127,6 +127,8 @@ fn show(arguments: &Arguments, crossing: Crossing) -> Result<(), Failure> {
     let mut sequence = Sequence::new(&engine)?;
     let first = prompt(&engine, &mut sequence, &reference.prompt)?;
     let mut fork = sequence.fork(&engine)?;
+    let (forked_at, shared) = (sequence.len(), fork.blocks());
+    let shared = shared.iter().filter(|block| block.shares() > 1).count();
     let used = pool.blocks() - pool.free_blocks();
     let begin = Instant::now();
     let (tokens, copies) = decode(&engine, &mut sequence, steps)?;
@@ -137,8 +139,8 @@ fn show(arguments: &Arguments, crossing: Crossing) -> Result<(), Failure> {
         return Err("the tokens of a sequence and its fork are not the reference's".into());
     }
     println!(
-        "  fork        after {} tokens, {used} blocks for both: the same tokens",
-        reference.prompt.len()
+        "  fork        after {forked_at} tokens: {used} blocks for both, {shared} of them shared; \
+         the same tokens"
     );
     let (to, from) = ready.crossing();
     let last = copies.last().copied().unwrap_or_default();

@@ -56,7 +56,7 @@ impl Reference {
     }
 
     /// Decodes, and compares all logits and tokens. Says how far a logit was from the
-    /// reference's at most, which is less than [`TOLERANCE`].
+    /// reference's at most; none was further than [`TOLERANCE`].
     pub(crate) fn check(&self, engine: &Engine<'_>) -> Result<f32, String> {
         let mut sequence = Sequence::new(engine).map_err(|error| error.to_string())?;
         let (mut logits, mut next, mut largest) = (Vec::new(), 0, 0.0);
@@ -67,17 +67,13 @@ impl Reference {
                 .and_then(|()| sequence.step(engine, Some(&mut logits)));
             next = step.map_err(|error| error.to_string())?.next;
             let apart = difference(&logits, expected);
-            if !(apart <= TOLERANCE) {
-                return Err(format!("logits of prompt position {number}: {apart} apart"));
-            }
             largest = apart.max(largest);
+            near(apart, "prompt position", number)?;
         }
         for (number, (&token, expected)) in self.greedy.iter().zip(&self.step_logits).enumerate() {
             let apart = difference(&logits, expected);
-            if !(apart <= TOLERANCE) {
-                return Err(format!("logits of step {number}: {apart} apart"));
-            }
             largest = apart.max(largest);
+            near(apart, "step", number)?;
             if next != token {
                 return Err(format!("token of step {number}: {next}, expected {token}"));
             }
@@ -88,6 +84,14 @@ impl Reference {
     }
 }
 
+/// Nothing, if a difference is small enough.
+fn near(apart: f32, what: &str, number: usize) -> Result<(), String> {
+    if apart <= TOLERANCE {
+        return Ok(());
+    }
+    Err(format!("logits of {what} {number}: {apart} apart"))
+}
+
 /// The largest difference of two rows; not a number if they are not of one length, or
 /// have what is none.
 pub(crate) fn difference(found: &[f32], expected: &[f32]) -> f32 {
@@ -95,16 +99,13 @@ pub(crate) fn difference(found: &[f32], expected: &[f32]) -> f32 {
         return f32::NAN;
     }
     let apart = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
-    apart.fold(
-        0.0,
-        |largest, apart| {
-            if largest.is_nan() || apart <= largest {
+    apart.fold(0.0, |largest, apart| {
+        if largest.is_nan() || apart <= largest {
             largest
         } else {
             apart
         }
-        },
-    )
+    })
 }
 
 /// Gives a sequence its prompt. Returns the token that follows.
