@@ -320,9 +320,10 @@ fn nested_cargo_the_mixture_of_experts_says_in_one_line_what_is_wrong() {
 
 #[test]
 #[cfg(all(feature = "safetensors", feature = "cuda"))]
+#[expect(clippy::print_stderr, reason = "who runs the tests has to see it")]
 fn nested_cargo_without_a_driver_the_mixture_of_experts_says_so_and_ends() {
     if devices_of_the_driver() > 0 {
-        println!("skipped: there is a driver");
+        eprintln!("skipped: what is said without a driver: there is one");
         return;
     }
 

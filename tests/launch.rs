@@ -132,6 +132,38 @@ fn a_kernel_that_panics_writes_nothing_and_leaves_the_device_usable() {
 }
 
 #[test]
+fn a_kernel_can_not_write_past_a_range_nor_make_it_shorter() {
+    let fake = fake();
+    let mut longer = buffer(&fake, &[10, 20, 30], 0);
+    let mut shorter = buffer(&fake, &[10, 20, 30], 0);
+
+    let part = longer.as_span_mut().into_subspan(0, 2).unwrap();
+    fake.launch(0, &[], &mut [part, shorter.as_span_mut()], |_, writes| {
+        writes[0] = vec![1, 2, 3, 4];
+        writes[1] = vec![5];
+    })
+    .unwrap();
+
+    assert_eq!(longer.to_vec().unwrap(), [1, 2, 30]);
+    assert_eq!(shorter.to_vec().unwrap(), [5, 20, 30]);
+    assert!(fake.violations().is_empty());
+}
+
+#[test]
+fn once_the_driver_is_shut_down_nothing_runs() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let mut written = buffer(&fake, &[10], 0);
+    fake.shut_down();
+
+    let mut ran = false;
+    let failed = fake.launch(0, &[], &mut [written.as_span_mut()], |_, _| ran = true);
+
+    assert!(failed.is_err_and(|error| error.is_shut_down()));
+    assert!(!ran);
+    assert!(!fake.calls().last().unwrap().succeeded);
+}
+
+#[test]
 fn empty_ranges_are_empty_bytes() {
     let fake = fake();
     let empty = buffer(&fake, &[], 0);

@@ -27,7 +27,9 @@ impl FakeDevice {
     /// host and device in what is simulated: one call,
     /// [`Launch`](Operation::Launch), is recorded, with all bytes as its size.
     ///
-    /// The kernel runs under no lock. If it panics, nothing is written.
+    /// The kernel runs under no lock. If it panics, nothing is written. Bytes that it
+    /// adds to those of a range are dropped, and those that it takes away stay as they
+    /// were.
     ///
     /// # Errors
     ///
@@ -35,6 +37,9 @@ impl FakeDevice {
     /// - [`InvalidDevice`](ErrorKind::InvalidDevice): there is no such index.
     /// - [`Backend`](ErrorKind::Backend): a span is not of this fake; that is a
     ///   [`Violation`](super::Violation) too.
+    /// - [`ShutDown`](ErrorKind::ShutDown): the driver is.
+    /// - [`OutOfMemory`](ErrorKind::OutOfMemory): the host has no room for the copies.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the fake is a parent process's.
     ///
     /// # Examples
     ///
