@@ -40,13 +40,13 @@ const RANKS: &[&[&str]] = &[
     &["weights", "runner"],
 ];
 
-/// Dependencies that may be named in one module only.
+/// Dependencies, and the modules that may name them.
 const CONFINED: &[(&str, &str)] = &[
     ("planus", "pte"),
     ("libc", "process"),
     ("dlpack_ffi", "dlpack"),
     ("safetensors", "weights"),
-    ("serde", "weights"),
+    ("serde", "weights graph"),
 ];
 
 /// The rank of a module, by the name used in `RANKS`.
@@ -210,8 +210,10 @@ fn a_confined_dependency_is_named_in_its_module_only() {
     for file in sources(&root) {
         let path = module_path(&file, &root);
         let code = code(&file);
-        for (dependency, home) in CONFINED {
-            if code.contains(&format!("{dependency}::")) && path[0] != *home {
+        for (dependency, homes) in CONFINED {
+            if code.contains(&format!("{dependency}::"))
+                && !homes.split(' ').any(|home| home == path[0])
+            {
                 faults.push(format!("{} names {dependency}", path.join("/")));
             }
         }

@@ -60,6 +60,8 @@ use quarantine::{Kept, Quarantine};
 /// unsafe { ptr.as_raw().add(100).write(7) };
 /// // SAFETY: the block is freed once, as it was allocated.
 /// unsafe { poison.deallocate(ptr, layout, 0)? };
+/// // What is freed is kept for a while, and looked at when it is let go.
+/// poison.trim(0)?;
 ///
 /// let damage = &poison.damages()[0];
 /// assert_eq!((damage.region, damage.offset, damage.found), (Region::After, 0, 7));
