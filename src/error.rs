@@ -168,6 +168,7 @@ impl Error {
             | ErrorKind::NotHostAccessible { .. }
             | ErrorKind::MissingSymbol { .. }
             | ErrorKind::DriverTooOld { .. }
+            | ErrorKind::CanNotReplan { .. }
             | ErrorKind::Capturing { .. } => 0x10,
             ErrorKind::InvalidDevice { .. }
             | ErrorKind::ParseDevice(_)

@@ -254,6 +254,15 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// The memory of a program can not be planned again, for it can not be told
+    /// when its tensors are needed.
+    #[error("method {method:?} can not be planned again: {reason}")]
+    CanNotReplan {
+        /// The method.
+        method: String,
+        /// What leaves it open.
+        reason: String,
+    },
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
