@@ -27,6 +27,7 @@ mod allocator;
 mod buffer;
 mod device;
 mod error;
+mod escape;
 mod free_failure;
 mod hierarchical;
 mod layout;

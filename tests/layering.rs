@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 /// children is a module of its own. A part that stands higher than the module
 /// around it is listed by its path.
 const RANKS: &[&[&str]] = &[
-    &["device", "layout", "address", "scalar", "process", "unwind"],
+    &[
+        "device", "layout", "address", "scalar", "process", "unwind", "escape",
+    ],
     &["error"],
     &["allocator", "free_failure", "plan", "shape"],
     &["span", "observe"],

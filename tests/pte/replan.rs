@@ -21,9 +21,24 @@ fn scratch() {
                 }
                 for arena in plan["arenas"].as_array().into_iter().flatten() {
                     let tensors = arena["tensors"].as_array().unwrap();
-                    let at = |t: u64| -> u64 { tensors.iter().filter(|v| v["start"].as_u64().unwrap() <= t && t <= v["end"].as_u64().unwrap()).map(|v| v["aligned"].as_u64().unwrap()).sum() };
-                    let lb = tensors.iter().map(|v| at(v["start"].as_u64().unwrap())).max().unwrap_or(0);
-                    println!("    plan lb {lb} sizes {} dev {} align {}", arena["buffer_sizes"], arena["device"], arena["alignment"]);
+                    let at = |t: u64| -> u64 {
+                        tensors
+                            .iter()
+                            .filter(|v| {
+                                v["start"].as_u64().unwrap() <= t && t <= v["end"].as_u64().unwrap()
+                            })
+                            .map(|v| v["aligned"].as_u64().unwrap())
+                            .sum()
+                    };
+                    let lb = tensors
+                        .iter()
+                        .map(|v| at(v["start"].as_u64().unwrap()))
+                        .max()
+                        .unwrap_or(0);
+                    println!(
+                        "    plan lb {lb} sizes {} dev {} align {}",
+                        arena["buffer_sizes"], arena["device"], arena["alignment"]
+                    );
                 }
             }
             Err(error) => println!("{name} ERR {error}"),
