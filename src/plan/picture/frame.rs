@@ -68,18 +68,23 @@ impl Frame {
         Length::pixels(bottom).minus(share(offset, self.bytes, Self::HEIGHT))
     }
 
-    /// The bytes to write at the axis.
+    /// The bytes to write at the axis: multiples of a power of two.
     pub(super) fn byte_ticks(self) -> Vec<usize> {
-        ticks(self.bytes, 5, |power| power)
+        let wish = self.bytes / 8;
+        let step = wish.max(1).checked_next_power_of_two();
+        ticks(self.bytes, step.unwrap_or(wish))
     }
 
-    /// The steps to write at the axis.
+    /// The steps to write at the axis: multiples of 1, 2 or 5 with zeros.
     pub(super) fn step_ticks(self) -> Vec<usize> {
-        ticks(self.steps, 8, |step| match step {
-            // Steps are counted in tens by people.
-            1 | 2 => step,
-            _ => step.saturating_mul(5) / 4,
-        })
+        let wish = self.steps.div_ceil(10);
+        let mut decade = 1_usize;
+        while decade < wish / 5 {
+            decade = decade.saturating_mul(10);
+        }
+        let steps = [1, 2, 5].map(|digit: usize| digit.saturating_mul(decade));
+        let step = steps.into_iter().find(|&step| step >= wish);
+        ticks(self.steps, step.unwrap_or(wish))
     }
 }
 
@@ -91,13 +96,9 @@ fn share(part: usize, whole: usize, pixels: u64) -> Length {
     Length(u64::try_from(length.unwrap_or(0)).unwrap_or(u64::MAX))
 }
 
-/// Round numbers from 0 to `end`, about `count` of them. `round` makes a power of
-/// two one that people expect.
-fn ticks(end: usize, count: usize, round: impl Fn(usize) -> usize) -> Vec<usize> {
-    let wish = end.checked_div(count).unwrap_or(end).max(1);
-    let power = wish.checked_next_power_of_two().unwrap_or(wish);
-    let step = round(power).max(1);
-    (0..=end).step_by(step).take(64).collect()
+/// The multiples of `step` up to `end`.
+fn ticks(end: usize, step: usize) -> Vec<usize> {
+    (0..=end).step_by(step.max(1)).take(32).collect()
 }
 
 /// A number of bytes for people: `1.5 MiB`.
@@ -162,6 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn ticks_are_round_and_neither_few_nor_many() {
+        for exponent in 0..63 {
+            for end in [1 << exponent, (3 << exponent) / 2] {
+                let frame = Frame {
+                    steps: end,
+                    bytes: end,
+                };
+                let (steps, bytes) = (frame.step_ticks(), frame.byte_ticks());
+
+                assert!((2..=12).contains(&steps.len()), "{end}: {steps:?}");
+                assert!((2..=9).contains(&bytes.len()), "{end}: {bytes:?}");
+                assert!(bytes[1].is_power_of_two());
+                let digit = steps[1].to_string().trim_end_matches('0').to_owned();
+                assert!(["1", "2", "5"].contains(&digit.as_str()), "{steps:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_frame_maps_its_corners_and_survives_the_largest_numbers() {
         let frame = Frame {
             steps: 4,
@@ -173,6 +193,7 @@ mod tests {
         assert_eq!(frame.y(0), Length::pixels(366));
         assert_eq!(frame.y(usize::MAX), Length::pixels(46));
         assert!(frame.byte_ticks().len() < 10);
+        assert_eq!(frame.step_ticks(), [0, 1, 2, 3, 4]);
         assert_eq!(
             Length::pixels(3).minus(Length::pixels(5)),
             Length::pixels(0)
