@@ -70,8 +70,8 @@ impl Frame {
 
     /// The bytes to write at the axis: multiples of a power of two.
     pub(super) fn byte_ticks(self) -> Vec<usize> {
-        let wish = self.bytes / 8;
-        let step = wish.max(1).checked_next_power_of_two();
+        let wish = self.bytes.div_ceil(8);
+        let step = wish.checked_next_power_of_two();
         ticks(self.bytes, step.unwrap_or(wish))
     }
 
