@@ -79,7 +79,7 @@ impl Frame {
     pub(super) fn step_ticks(self) -> Vec<usize> {
         let wish = self.steps.div_ceil(10);
         let mut decade = 1_usize;
-        while decade < wish / 5 {
+        while decade.saturating_mul(5) < wish {
             decade = decade.saturating_mul(10);
         }
         let steps = [1, 2, 5].map(|digit: usize| digit.saturating_mul(decade));
