@@ -102,6 +102,23 @@ pub fn replan(program: &[u8], options: &PlanOptions) -> Result<Replanned> {
     Ok(Replanned { bytes, arenas })
 }
 
+impl Method<'_> {
+    /// What there is to plan in arena `index`, counted from 0: the groups of its
+    /// tensors with their lifetimes, as [`replan`] tells them.
+    ///
+    /// Step 0 is the start, when inputs and state are set; instruction `n` is step
+    /// `n + 1`; the last step is the end, when outputs and state are read.
+    ///
+    /// # Errors
+    ///
+    /// As [`replan`]; [`CanNotReplan`](ErrorKind::CanNotReplan) too if there is no such
+    /// arena.
+    pub fn plan_request(&self, index: usize) -> Result<PlanRequest> {
+        let groups = told(self)?;
+        Ok(Arena::new(self, index, &groups)?.request(false))
+    }
+}
+
 /// The groups of a method, if they can be told.
 fn told(method: &Method<'_>) -> Result<Vec<Group>> {
     if let Some(overwrite) = method.overwrites()?.first() {
@@ -200,17 +217,7 @@ impl<'p, 'a> Arena<'p, 'a> {
     /// Plans it again. What is free before the first tensor and behind the last
     /// one may be kept for something else, and stays free.
     fn plan(&self, keeps_state: bool, options: &PlanOptions) -> Result<Moved> {
-        let mut request = PlanRequest::new();
-        request.set_default(DeviceOptions::aligned(self.align));
-        request.reserve(self.buffer.device, 0, self.used.start);
-        for group in &self.groups {
-            let (first, last) = group.steps;
-            let value = PlanValue::new(group.bytes.len(), first..=last).on(self.buffer.device);
-            request.push(match group.is_state && keeps_state {
-                true => value.at_offset(group.bytes.start),
-                false => value,
-            });
-        }
+        let request = self.request(keeps_state);
         let report = request.plan(options)?;
         plan::check(&request, &report.plan)
             .map_err(|fault| refusal(self.method, fault.to_string()))?;
@@ -228,6 +235,34 @@ impl<'p, 'a> Arena<'p, 'a> {
             },
             offsets: if is_smaller { offsets } else { Vec::new() },
         })
+    }
+
+    /// What to plan: one value a group, in the order of the groups.
+    fn request(&self, keeps_state: bool) -> PlanRequest {
+        let mut request = PlanRequest::new();
+        request.set_default(DeviceOptions::aligned(self.align));
+        request.reserve(self.buffer.device, 0, self.used.start);
+        for group in &self.groups {
+            let (first, last) = group.steps;
+            let value = PlanValue::new(group.bytes.len(), first..=last).on(self.buffer.device);
+            let value = value.named(self.name(group));
+            request.push(match group.is_state && keeps_state {
+                true => value.at_offset(group.bytes.start),
+                false => value,
+            });
+        }
+        request
+    }
+
+    /// The values of a group, for people.
+    fn name(&self, group: &Group) -> String {
+        let members = group.members.iter();
+        let records = members.filter_map(|&member| self.method.records.get(member));
+        let values: Vec<String> = records.map(|record| record.value.to_string()).collect();
+        match values.len() {
+            1 => format!("value {}", values.concat()),
+            _ => format!("values {}", values.join(", ")),
+        }
     }
 
     /// The new offsets of records, and the size that the arena needs with them.
