@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::frame::{Bytes, Frame, Grouped, Length};
-use crate::escape::Xml;
+use crate::escape::Markup;
 use crate::plan::{ArenaReport, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
 
 /// The style of a chart, which it carries along.
@@ -94,7 +94,7 @@ impl<'a> Chart<'a> {
             f,
             "<text x=\"{left}\" y=\"34\" class=\"faint\">{} values, {}, {status}; lower bound {}, {} above</text>",
             Grouped(count),
-            Xml(algorithm),
+            Markup(algorithm),
             Grouped(*lower_bound),
             Percent {
                 part: self.arena.gap(),
@@ -151,7 +151,7 @@ impl<'a> Chart<'a> {
                 "<rect class=\"v\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"hsl({hue} 60% 55%)\"><title>"
             )?;
             match &value.name {
-                Some(name) => write!(f, "{}", Xml(name))?,
+                Some(name) => write!(f, "{}", Markup(name))?,
                 None => write!(f, "value {position}")?,
             }
             write!(

@@ -5,7 +5,7 @@
 use std::fmt::{self, Write};
 
 use super::chart::Chart;
-use crate::escape::Xml;
+use crate::escape::Markup;
 use crate::plan::{PlanReport, PlanRequest};
 
 /// The style of the page; that of the charts is theirs.
@@ -70,7 +70,7 @@ impl<'a> PlanPage<'a> {
     }
 
     fn write(&self, html: &mut String) -> fmt::Result {
-        let title = Xml(self.title);
+        let title = Markup(self.title);
         write!(
             html,
             "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
@@ -79,7 +79,7 @@ impl<'a> PlanPage<'a> {
              The line is the bytes alive, the dashes what no plan can be smaller than.</p><table><tr>"
         )?;
         for (heading, _) in &self.plans {
-            write!(html, "<th>{}</th>", Xml(heading))?;
+            write!(html, "<th>{}</th>", Markup(heading))?;
         }
         html.write_str("</tr>")?;
         let rows = self.plans.iter().map(|(_, report)| report.arenas.len());

@@ -42,9 +42,9 @@ impl fmt::Display for Trace<'_> {
             for step in value.first_use..=value.last_use {
                 write!(
                     f,
-                    "{separator}\n{{\"name\":{name},\"cat\":\"memory_allocation\",\"ph\":\"X\",\
+                    "{separator}\n{{\"name\":\"{name}\",\"cat\":\"memory_allocation\",\"ph\":\"X\",\
                      \"ts\":{offset},\"dur\":{size},\"pid\":{memory_id},\"tid\":{step},\
-                     \"args\":{{\"Memory ID\":{memory_id},\"fqn\":{name},\"bytes\":{size}}}}}"
+                     \"args\":{{\"Memory ID\":{memory_id},\"fqn\":\"{name}\",\"bytes\":{size}}}}}"
                 )?;
                 separator = ",";
             }
