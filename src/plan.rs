@@ -12,12 +12,14 @@
 
 mod algorithm;
 mod check;
+mod instance;
 mod memory_plan;
 mod options;
 mod problem;
 mod report;
 mod request;
 mod run;
+mod search;
 mod value;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};

@@ -14,4 +14,5 @@ mod machine;
 mod order;
 mod portfolio;
 
+pub(super) use order::{ORDERS, Order};
 pub(super) use portfolio::{Found, Limits, search};

@@ -53,6 +53,12 @@ impl<T: Lane> Entry<T> {
         offset.plus(self.below).and(self.below.not())
     }
 
+    /// Whether both are the same but for their rank.
+    pub(super) fn is_twin(&self, other: &Self) -> bool {
+        let rank = other.rank;
+        Self { rank, ..*self } == *other
+    }
+
     /// Its place in the order in which jobs are placed.
     #[inline(always)]
     pub(super) fn position(&self) -> (T, u16) {
@@ -128,7 +134,9 @@ impl<T: Lane> Bound<T> {
         }));
         let mut rest = ahead;
         loop {
-            let lowest = (0..).zip(waiting.iter()).min_by_key(|(_, entry)| entry.release);
+            let lowest = (0..)
+                .zip(waiting.iter())
+                .min_by_key(|(_, entry)| entry.release);
             let Some((position, lowest)) = lowest else {
                 return Some(rest);
             };
@@ -159,10 +167,7 @@ fn stack<T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>) {
     let Some(run) = heights.get_mut(first..=last) else {
         return;
     };
-    let (Some(&head), Some(&tail)) = (
-        T::FROM.get(from % LANES),
-        T::FROM.get(to % LANES),
-    ) else {
+    let (Some(&head), Some(&tail)) = (T::FROM.get(from % LANES), T::FROM.get(to % LANES)) else {
         return;
     };
     let (release, size) = (entry.release, entry.size);

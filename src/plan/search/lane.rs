@@ -42,10 +42,10 @@ macro_rules! masks {
     () => {{
         let mut masks = [[-1; LANES]; LANES];
         let mut rest: &mut [[_; LANES]] = &mut masks;
-        let mut count = 0;
+        let mut count: i32 = 0;
         while let Some((mask, others)) = rest.split_first_mut() {
             let mut lanes: &mut [_] = mask;
-            let mut left = count;
+            let mut left: i32 = count;
             while left > 0
                 && let Some((lane, more)) = lanes.split_first_mut()
             {

@@ -1,0 +1,73 @@
+//! Orders among jobs at equal offsets.
+//!
+//! Rank 2. Part of `plan`.
+//!
+//! Which job is tried first decides how soon a plan is found, and no order is good
+//! for all problems, so several are tried in turn.
+
+use std::cmp::Reverse;
+
+use crate::plan::instance::Instance;
+
+/// What jobs are compared by; more comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::plan) enum By {
+    /// Steps of life.
+    Width,
+    /// Steps of life times size.
+    Area,
+    /// The largest total of a section it crosses.
+    Total,
+    /// Size.
+    Size,
+    /// How many jobs it meets.
+    Meets,
+    /// Sections it crosses.
+    Sections,
+    /// Its first section.
+    First,
+    /// Its last section.
+    Last,
+}
+
+/// An order: by the first, where equal by the next.
+pub(in crate::plan) type Order = &'static [By];
+
+/// The orders that are tried, one after the other.
+pub(in crate::plan) const ORDERS: [Order; 3] = [
+    &[By::Width, By::Area, By::Total],
+    &[By::Total, By::Area, By::Width],
+    &[By::Total, By::Width, By::Area],
+];
+
+/// The jobs of `instance` that have a size, in the order `order`.
+pub(in crate::plan) fn ordered(instance: &Instance, order: Order) -> Vec<usize> {
+    let totals = instance.section_totals();
+    let total = |from: usize, to: usize| {
+        let crossed = totals.get(from..to).unwrap_or(&[]);
+        crossed.iter().copied().max().unwrap_or(0)
+    };
+    let jobs = instance.jobs.iter().enumerate();
+    let jobs = jobs.filter(|(_, job)| job.size > 0);
+    let mut keyed: Vec<_> = jobs
+        .map(|(index, job)| {
+            let keys = order.iter().map(|by| match by {
+                By::Width => job.steps,
+                By::Area => job.steps.saturating_mul(job.size),
+                By::Total => total(job.from, job.to),
+                By::Size => job.size,
+                By::Meets => instance
+                    .jobs
+                    .iter()
+                    .filter(|other| job.meets(other))
+                    .count(),
+                By::Sections => job.to.saturating_sub(job.from),
+                By::First => job.from,
+                By::Last => job.to,
+            });
+            (Reverse(keys.collect::<Vec<_>>()), index)
+        })
+        .collect();
+    keyed.sort();
+    keyed.into_iter().map(|(_, index)| index).collect()
+}
