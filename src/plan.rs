@@ -12,6 +12,7 @@
 
 mod algorithm;
 mod check;
+mod exact;
 mod instance;
 mod memory_plan;
 mod options;

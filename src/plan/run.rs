@@ -5,6 +5,8 @@
 use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
+use super::exact::Budget;
+use super::instance::Instance;
 use super::memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 use super::options::PlanOptions;
 use super::problem::{Arena, Problem, round_up};
@@ -36,8 +38,10 @@ pub(super) fn plan(request: &PlanRequest, options: &PlanOptions) -> Result<PlanR
 }
 
 /// Plans one arena.
-fn solve(arena: &Arena, _options: &PlanOptions) -> Result<Solution> {
-    let mut offset = arena.base;
+fn solve(arena: &Arena, options: &PlanOptions) -> Result<Solution> {
+    let instance = Instance::new(arena);
+    let budget = Budget::new(options);
+    let mut offset = 0_usize;
     let mut offsets = Vec::with_capacity(arena.items.len());
     for item in &arena.items {
         let device = arena.device;
@@ -45,11 +49,19 @@ fn solve(arena: &Arena, _options: &PlanOptions) -> Result<Solution> {
         offset = start.saturating_add(item.size);
         offsets.push(start);
     }
+    let peak = instance.peak(&offsets);
+    let r = super::exact::improve(
+        &instance,
+        peak,
+        arena.options.capacity,
+        options.goal,
+        &budget,
+    );
     Ok(Solution {
-        offsets,
+        offsets: r.offsets.unwrap_or(offsets),
         algorithm: "naive",
         status: PlanStatus::Feasible,
-        nodes: 0,
+        nodes: r.nodes,
     })
 }
 
