@@ -22,6 +22,8 @@ pub(super) struct Entry<T> {
     pub(super) release: T,
     /// Its place in the order of jobs with equal releases.
     pub(super) rank: u16,
+    /// Which job it is.
+    pub(super) id: u16,
     /// Its first section.
     pub(super) from: u16,
     /// The section after its last.
@@ -53,10 +55,10 @@ impl<T: Lane> Entry<T> {
         offset.plus(self.below).and(self.below.not())
     }
 
-    /// Whether both are the same but for their rank.
+    /// Whether both are the same but for their names.
     pub(super) fn is_twin(&self, other: &Self) -> bool {
-        let rank = other.rank;
-        Self { rank, ..*self } == *other
+        let (rank, id) = (other.rank, other.id);
+        Self { rank, id, ..*self } == *other
     }
 
     /// Its place in the order in which jobs are placed.

@@ -9,6 +9,7 @@
 //! lie on a stack of the machine's own, so that depth costs no stack of the thread
 //! and a search can go on where it stopped.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
@@ -62,11 +63,12 @@ pub(super) struct Machine<T> {
     frames: Vec<Frame<T>>,
     /// The keys of what is known to fail.
     failed: HashSet<u64, BuildHasherDefault<KeyHasher>>,
-    /// The offset of each job, by rank.
+    /// The offset of each job, by id.
     offsets: Vec<T>,
     /// What to do next.
     pending: Step,
     nodes: u64,
+    by_total: bool,
     scratch: Scratch<T>,
 }
 
@@ -92,6 +94,8 @@ struct Scratch<T> {
     remaining: Vec<Entry<T>>,
     /// Those among them that the choice raised.
     raised: Vec<Entry<T>>,
+    /// The sum of sizes in each section.
+    totals: Vec<i64>,
     /// What is known of each section, to tell parts.
     cover: Vec<Cover>,
 }
@@ -105,9 +109,14 @@ struct Cover {
 }
 
 impl<T: Lane> Machine<T> {
-    /// A machine for `jobs`, whose ranks are their positions.
-    pub(super) fn new(jobs: &[Entry<T>], sections: usize, capacity: T) -> Self {
+    /// A machine for `jobs`, whose ids and ranks are their positions. With `by_total`
+    /// jobs that cross fuller sections come before others.
+    pub(super) fn new(jobs: &[Entry<T>], sections: usize, capacity: T, by_total: bool) -> Self {
         let mut remaining = jobs.to_vec();
+        let mut totals = vec![0; sections.saturating_add(1)];
+        if by_total {
+            rank_by_total(&mut remaining, &mut totals);
+        }
         remaining.sort_unstable_by_key(Entry::position);
         let mut machine = Self {
             capacity,
@@ -119,9 +128,11 @@ impl<T: Lane> Machine<T> {
             offsets: vec![T::ZERO; jobs.len()],
             pending: Step::Enter,
             nodes: 0,
+            by_total,
             scratch: Scratch {
                 remaining,
                 raised: Vec::new(),
+                totals,
                 cover: vec![Cover::default(); sections.saturating_add(1)],
             },
         };
@@ -150,7 +161,7 @@ impl<T: Lane> Machine<T> {
         self.nodes
     }
 
-    /// The offset of each job, by rank, once all are placed.
+    /// The offset of each job, by id, once all are placed.
     pub(super) fn offsets(&self) -> &[T] {
         &self.offsets
     }
@@ -254,7 +265,7 @@ impl<T: Lane> Machine<T> {
             }
         }
         self.nodes = self.nodes.saturating_add(1);
-        if let Some(offset) = self.offsets.get_mut(usize::from(chosen.rank)) {
+        if let Some(offset) = self.offsets.get_mut(usize::from(chosen.id)) {
             *offset = chosen.release;
         }
         let range = frame.entries.clone();
@@ -305,25 +316,56 @@ impl<T: Lane> Machine<T> {
     /// the stack.
     fn push_parts(&mut self, after: (T, u16)) {
         let Scratch {
-            remaining, cover, ..
+            remaining,
+            raised: part_entries,
+            totals,
+            cover,
         } = &mut self.scratch;
         if remaining.is_empty() {
             return;
         }
         let count = number_parts(remaining, cover);
-        for part in 1..=count {
+        if count == 1 {
             let start = self.entries.len();
-            if count == 1 {
-                self.entries.extend_from_slice(remaining);
-            } else {
-                let of_part = remaining
-                    .iter()
-                    .filter(|entry| part == part_of(entry, cover));
-                self.entries.extend(of_part.copied());
-            }
-            let after = if count == 1 { after } else { (T::ZERO, 0) };
+            self.entries.extend_from_slice(remaining);
             self.parts.push((start..self.entries.len(), after));
+            return;
         }
+        for part in 1..=count {
+            let of_part = remaining.iter();
+            let of_part = of_part.filter(|entry| part == part_of(entry, cover));
+            part_entries.clear();
+            part_entries.extend(of_part.copied());
+            if self.by_total {
+                rank_by_total(part_entries, totals);
+                part_entries.sort_unstable_by_key(Entry::position);
+            }
+            let start = self.entries.len();
+            self.entries.extend_from_slice(part_entries);
+            // What was passed over for the sake of another part may be placed again.
+            self.parts.push((start..self.entries.len(), (T::ZERO, 0)));
+        }
+    }
+}
+
+/// Ranks `entries` by the largest total of a section each crosses, then by id.
+fn rank_by_total<T: Lane>(entries: &mut [Entry<T>], totals: &mut [i64]) {
+    totals.fill(0);
+    let size = |entry: &Entry<T>| i64::try_from(entry.size.get()).unwrap_or(i64::MAX);
+    for entry in entries.iter() {
+        let run = usize::from(entry.from)..usize::from(entry.to);
+        for total in totals.get_mut(run).unwrap_or(&mut []) {
+            *total = total.saturating_add(size(entry));
+        }
+    }
+    let fullest = |entry: &Entry<T>| {
+        let run = usize::from(entry.from)..usize::from(entry.to);
+        let totals = totals.get(run).unwrap_or(&[]);
+        Reverse(totals.iter().copied().max())
+    };
+    entries.sort_by_cached_key(|entry| (fullest(entry), entry.id));
+    for (rank, entry) in (0..).zip(entries) {
+        entry.rank = rank;
     }
 }
 
@@ -409,16 +451,17 @@ fn merge<T: Lane>(entries: &mut Vec<Entry<T>>, raised: &[Entry<T>]) {
 /// lowest, and which were passed over.
 fn key<T: Lane>(entries: &[Entry<T>], first: Option<(T, u16)>) -> u64 {
     let sum = entries.iter().fold(0_u64, |sum, entry| {
-        sum.wrapping_add(mix(entry.release.get(), entry.rank))
+        let name = u32::from(entry.rank).rotate_left(16) | u32::from(entry.id);
+        sum.wrapping_add(mix(entry.release.get(), name))
     });
-    let first = first.map_or(0, |(release, rank)| mix(release.get(), rank));
+    let first = first.map_or(0, |(release, rank)| mix(release.get(), u32::from(rank)));
     sum ^ first.rotate_left(32)
 }
 
 /// A number with the bits of both mixed.
 #[inline(always)]
-fn mix(release: u64, rank: u16) -> u64 {
-    let mut bits = (release.wrapping_shl(16) ^ u64::from(rank)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+fn mix(release: u64, name: u32) -> u64 {
+    let mut bits = (release.wrapping_shl(32) ^ u64::from(name)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits ^= bits >> 32;
     bits = bits.wrapping_mul(0xD6E8_FEB8_6659_FD93);
     bits ^ (bits >> 32)

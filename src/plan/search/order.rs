@@ -35,13 +35,13 @@ pub(in crate::plan) type Order = &'static [By];
 
 /// The orders that are tried, one after the other.
 pub(in crate::plan) const ORDERS: [Order; 3] = [
-    &[By::Width, By::Area, By::Total],
-    &[By::Total, By::Area, By::Width],
     &[By::Total, By::Width, By::Area],
+    &[By::Total, By::Area, By::Width],
+    &[By::Sections, By::Total, By::Area],
 ];
 
 /// The jobs of `instance` that have a size, in the order `order`.
-pub(in crate::plan) fn ordered(instance: &Instance, order: Order) -> Vec<usize> {
+pub(super) fn ordered(instance: &Instance, order: &[By]) -> Vec<usize> {
     let totals = instance.section_totals();
     let total = |from: usize, to: usize| {
         let crossed = totals.get(from..to).unwrap_or(&[]);

@@ -13,7 +13,7 @@ use crate::plan::instance::Instance;
 use super::bound::Entry;
 use super::lane::Lane;
 use super::machine::{Machine, Outcome};
-use super::order::{Order, ordered};
+use super::order::{By, Order, ordered};
 
 /// The most jobs that are searched: the memory of a search grows with their square.
 const MAX_JOBS: usize = 6000;
@@ -107,6 +107,11 @@ fn run<T: Lane>(
 ) -> (Found, u64) {
     let mut machines = Vec::with_capacity(orders.len());
     for &order in orders {
+        // Totals change as jobs are placed, so machines compute them.
+        let (by_total, order) = match order.split_first() {
+            Some((By::Total, rest)) => (true, rest),
+            _ => (false, order),
+        };
         let jobs = ordered(instance, order);
         let Some(entries) = entries(instance, &jobs, unit) else {
             return (Found::Unknown, 0);
@@ -115,7 +120,10 @@ fn run<T: Lane>(
         let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() else {
             return (Found::Impossible, 0);
         };
-        machines.push((Machine::new(&entries, instance.sections, capacity), jobs));
+        machines.push((
+            Machine::new(&entries, instance.sections, capacity, by_total),
+            jobs,
+        ));
     }
     let stop = || {
         limits
@@ -200,6 +208,7 @@ fn entries<T: Lane>(
                 Some(Entry {
                     release: units(job.fixed.unwrap_or(0))?,
                     rank,
+                    id: rank,
                     from,
                     to,
                     size: units(job.size)?,
