@@ -34,10 +34,11 @@ pub(in crate::plan) enum By {
 pub(in crate::plan) type Order = &'static [By];
 
 /// The orders that are tried, one after the other.
-pub(in crate::plan) const ORDERS: [Order; 3] = [
+pub(in crate::plan) const ORDERS: [Order; 4] = [
     &[By::Total, By::Width, By::Area],
     &[By::Total, By::Area, By::Width],
     &[By::Sections, By::Total, By::Area],
+    &[By::Width, By::Area, By::Total],
 ];
 
 /// The jobs of `instance` that have a size, in the order `order`.
