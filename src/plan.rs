@@ -12,12 +12,15 @@
 
 mod algorithm;
 mod check;
+mod heuristic;
+mod instance;
 mod memory_plan;
 mod options;
 mod problem;
 mod report;
 mod request;
 mod run;
+mod table;
 mod value;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
@@ -26,4 +29,5 @@ pub use memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 pub use options::{Goal, PlanOptions};
 pub use report::{ArenaReport, PlanReport, PlanStatus};
 pub use request::{DeviceOptions, PlanRequest};
+pub use table::PlanTable;
 pub use value::{Alias, Gap, PlanValue};

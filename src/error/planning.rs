@@ -85,6 +85,14 @@ pub enum PlanError {
         /// The other value; none if it is what is reserved.
         other: Option<usize>,
     },
+    /// A text is no table of values.
+    #[error("line {line}: {reason}")]
+    Table {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No plan was found within the capacity of a device.
     #[error(transparent)]
     OverCapacity(Box<OverCapacity>),

@@ -2,12 +2,15 @@
 //!
 //! Rank 2. Part of `plan`.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::layout::DeviceLayout;
 
+use super::algorithm::Algorithm;
+use super::heuristic::{self, Fit, Order};
+use super::instance::Instance;
 use super::memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 use super::options::PlanOptions;
-use super::problem::{Arena, Problem, round_up};
+use super::problem::{Arena, Problem};
 use super::report::{ArenaReport, PlanReport, PlanStatus};
 use super::request::PlanRequest;
 
@@ -16,6 +19,8 @@ use super::request::PlanRequest;
 pub(super) struct Solution {
     /// The offset of each item, in bytes.
     pub(super) offsets: Vec<usize>,
+    /// What the end of the highest item can not be less than.
+    pub(super) lower_bound: usize,
     /// Which algorithm found them.
     pub(super) algorithm: &'static str,
     /// How good they are.
@@ -36,19 +41,33 @@ pub(super) fn plan(request: &PlanRequest, options: &PlanOptions) -> Result<PlanR
 }
 
 /// Plans one arena.
-fn solve(arena: &Arena, _options: &PlanOptions) -> Result<Solution> {
-    let mut offset = arena.base;
-    let mut offsets = Vec::with_capacity(arena.items.len());
-    for item in &arena.items {
-        let device = arena.device;
-        let start = round_up(offset, item.align).ok_or(ErrorKind::PlanTooLarge { device })?;
-        offset = start.saturating_add(item.size);
-        offsets.push(start);
-    }
+fn solve(arena: &Arena, options: &PlanOptions) -> Result<Solution> {
+    let instance = Instance::new(arena);
+    let layout = match options.algorithm {
+        Algorithm::Naive => heuristic::naive(&instance),
+        Algorithm::ExecutorchGreedy => heuristic::executorch(&instance),
+        Algorithm::GreedyBySize => {
+            heuristic::by(&instance, Order::Size, Fit::Best, "greedy_by_size")
+        }
+        Algorithm::GreedyByBreadth => {
+            heuristic::by(&instance, Order::Breadth, Fit::Best, "greedy_by_breadth")
+        }
+        Algorithm::BestFit => heuristic::by(&instance, Order::Start, Fit::Best, "best_fit"),
+        Algorithm::FirstFit => heuristic::by(&instance, Order::Start, Fit::First, "first_fit"),
+        Algorithm::Optimal | Algorithm::Auto => heuristic::best(&instance, instance.lower_bound),
+    };
+    let status = match layout.peak <= instance.lower_bound {
+        true => PlanStatus::Optimal,
+        false => PlanStatus::Feasible,
+    };
+    let offsets = layout.offsets.iter();
     Ok(Solution {
-        offsets,
-        algorithm: "naive",
-        status: PlanStatus::Feasible,
+        offsets: offsets
+            .map(|offset| arena.base.saturating_add(*offset))
+            .collect(),
+        lower_bound: arena.base.saturating_add(instance.lower_bound),
+        algorithm: layout.name,
+        status,
         nodes: 0,
     })
 }
@@ -79,7 +98,7 @@ fn report(request: &PlanRequest, problem: &Problem, solutions: &[Solution]) -> R
             device: arena.device,
             memory_id,
             peak,
-            lower_bound: 0,
+            lower_bound: solution.lower_bound,
             algorithm: solution.algorithm,
             status: solution.status,
             nodes: solution.nodes,
