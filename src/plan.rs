@@ -11,16 +11,20 @@
 //! [`check`] verifies any plan and shares no code with the planners.
 
 mod algorithm;
+mod capacity;
 mod check;
 mod exact;
+mod heuristic;
 mod instance;
 mod memory_plan;
 mod options;
+mod pressure;
 mod problem;
 mod report;
 mod request;
 mod run;
 mod search;
+mod table;
 mod value;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
@@ -29,4 +33,5 @@ pub use memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 pub use options::{Goal, PlanOptions};
 pub use report::{ArenaReport, PlanReport, PlanStatus};
 pub use request::{DeviceOptions, PlanRequest};
+pub use table::PlanTable;
 pub use value::{Alias, Gap, PlanValue};

@@ -13,6 +13,8 @@ mod give_away;
 mod lend;
 #[path = "cuda_transfers/moved.rs"]
 mod moved;
+#[path = "cuda_transfers/peers.rs"]
+mod peers;
 #[path = "cuda_transfers/scope.rs"]
 mod scope;
 #[path = "cuda_transfers/support.rs"]

@@ -9,8 +9,8 @@
 use std::time::{Duration, Instant};
 
 use super::instance::Instance;
-use super::options::{Goal, PlanOptions};
-use super::search::{Found, Limits, ORDERS, search};
+use super::options::PlanOptions;
+use super::search::{Found, Limits, search, turns};
 
 /// How many nodes a capacity gets in the first pass.
 const FIRST_PASS: u64 = 6000;
@@ -18,9 +18,12 @@ const FIRST_PASS: u64 = 6000;
 /// How long a request may still be searched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    deadline: Option<Instant>,
-    nodes: u64,
-    threads: usize,
+    /// When to stop.
+    pub(super) deadline: Option<Instant>,
+    /// How many nodes each arena may have.
+    pub(super) nodes: u64,
+    /// How many threads may run.
+    pub(super) threads: usize,
 }
 
 impl Budget {
@@ -47,14 +50,11 @@ pub(super) struct Improved {
 }
 
 /// Looks for plans of `instance` that reach less high than `peak`, until one meets
-/// the goal, the smallest is proved, or the budget ends.
-///
-/// `capacity` is what a plan must stay within if that is the goal.
+/// `capacity`, the smallest is proved, or the budget ends.
 pub(super) fn improve(
     instance: &Instance,
     peak: usize,
     capacity: Option<usize>,
-    goal: Goal,
     budget: &Budget,
 ) -> Improved {
     let mut state = State {
@@ -67,13 +67,12 @@ pub(super) fn improve(
             nodes: 0,
         },
     };
-    match (goal, capacity) {
-        (Goal::Fit, Some(capacity)) => {
-            if peak > capacity && instance.lower_bound <= capacity {
-                state.attempt(capacity, budget.nodes);
-            }
+    match capacity {
+        Some(capacity) if instance.lower_bound <= capacity => {
+            state.attempt(capacity, budget.nodes);
         }
-        _ => state.smallest(),
+        Some(_) => {}
+        None => state.smallest(),
     }
     state.improved
 }
@@ -115,7 +114,7 @@ impl State<'_> {
             deadline: self.budget.deadline,
             threads: self.budget.threads,
         };
-        let (found, nodes) = search(self.instance, capacity, &ORDERS, &limits);
+        let (found, nodes) = search(self.instance, capacity, &limits);
         self.improved.nodes = self.improved.nodes.saturating_add(nodes);
         match found {
             Found::Plan(offsets) => {
@@ -133,10 +132,7 @@ impl State<'_> {
     /// Whether the budget has ended.
     fn is_over(&self) -> bool {
         let late = |deadline| Instant::now() >= deadline;
-        self.improved
-            .nodes
-            .saturating_add(u64::try_from(ORDERS.len()).unwrap_or(0))
-            >= self.budget.nodes
+        self.improved.nodes.saturating_add(turns()) >= self.budget.nodes
             || self.budget.deadline.is_some_and(late)
     }
 }

@@ -27,6 +27,12 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// The lowest offset from `offset` on that it may have by its alignment.
+    pub(super) fn aligned(&self, offset: usize) -> usize {
+        let below = self.align.wrapping_sub(1);
+        offset.saturating_add(below) & !below
+    }
+
     /// Whether both are alive in some section.
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.from < other.to && other.from < self.to
@@ -122,5 +128,56 @@ impl Instance {
             total
         });
         totals.take(self.sections).collect()
+    }
+
+    /// For each job, the largest total of the sections in which it is alive.
+    pub(super) fn fullest(&self) -> Vec<usize> {
+        self.largest_of(&self.section_totals())
+    }
+
+    /// For each job, the largest of the numbers of its sections.
+    pub(super) fn largest_of(&self, numbers: &[usize]) -> Vec<usize> {
+        // Row `n` has the largest of each 2^n numbers from a position on.
+        let mut rows = vec![numbers.to_vec()];
+        let mut width = 1_usize;
+        while let Some(last) = rows.last()
+            && width < numbers.len()
+        {
+            let pairs = last.iter().zip(last.iter().skip(width));
+            let next: Vec<usize> = pairs.map(|(one, other)| *one.max(other)).collect();
+            rows.push(next);
+            width = width.saturating_mul(2);
+        }
+        let largest = |job: &Job| {
+            let len = job.to.saturating_sub(job.from);
+            let row = rows.get(usize::try_from(len.checked_ilog2()?).ok()?)?;
+            let width = 1_usize.checked_shl(len.checked_ilog2()?)?;
+            let last = row.get(job.to.saturating_sub(width))?;
+            Some(*row.get(job.from)?.max(last))
+        };
+        let jobs = self.jobs.iter();
+        jobs.map(|job| largest(job).unwrap_or(0)).collect()
+    }
+
+    /// About how many pairs of jobs meet: what a heuristic has to look at.
+    pub(super) fn meetings(&self) -> usize {
+        let mut starting = vec![0_usize; self.sections.saturating_add(1)];
+        for job in &self.jobs {
+            for (section, up) in [(job.from, true), (job.to, false)] {
+                if let Some(slot) = starting.get_mut(section) {
+                    *slot = match up {
+                        true => slot.wrapping_add(1),
+                        false => slot.wrapping_sub(1),
+                    };
+                }
+            }
+        }
+        let mut live = 0_usize;
+        let alive = starting.into_iter().map(|change| {
+            live = live.wrapping_add(change);
+            live
+        });
+        let most = alive.max().unwrap_or(0);
+        self.jobs.len().saturating_mul(most)
     }
 }

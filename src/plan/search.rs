@@ -14,5 +14,4 @@ mod machine;
 mod order;
 mod portfolio;
 
-pub(super) use order::{ORDERS, Order};
-pub(super) use portfolio::{Found, Limits, search};
+pub(super) use portfolio::{Found, Limits, search, turns};

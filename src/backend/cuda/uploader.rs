@@ -157,7 +157,7 @@ impl StagedUploader {
         dst.as_span().check_process()?;
         self.lane.check_device(dst.device())?;
         if !dst.is_empty() {
-            self.lane.follow(dst.as_span().allocator(), OPERATION)?;
+            self.lane.follow(dst.as_span(), OPERATION)?;
         }
         let slots = match self.slots.take() {
             Some(slots) => slots,

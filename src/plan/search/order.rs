@@ -11,30 +11,22 @@ use crate::plan::instance::Instance;
 
 /// What jobs are compared by; more comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::plan) enum By {
+pub(super) enum By {
     /// Steps of life.
     Width,
     /// Steps of life times size.
     Area,
     /// The largest total of a section it crosses.
     Total,
-    /// Size.
-    Size,
-    /// How many jobs it meets.
-    Meets,
     /// Sections it crosses.
     Sections,
-    /// Its first section.
-    First,
-    /// Its last section.
-    Last,
 }
 
 /// An order: by the first, where equal by the next.
-pub(in crate::plan) type Order = &'static [By];
+pub(super) type Order = &'static [By];
 
 /// The orders that are tried, one after the other.
-pub(in crate::plan) const ORDERS: [Order; 4] = [
+pub(super) const ORDERS: [Order; 4] = [
     &[By::Total, By::Width, By::Area],
     &[By::Total, By::Area, By::Width],
     &[By::Sections, By::Total, By::Area],
@@ -56,15 +48,7 @@ pub(super) fn ordered(instance: &Instance, order: &[By]) -> Vec<usize> {
                 By::Width => job.steps,
                 By::Area => job.steps.saturating_mul(job.size),
                 By::Total => total(job.from, job.to),
-                By::Size => job.size,
-                By::Meets => instance
-                    .jobs
-                    .iter()
-                    .filter(|other| job.meets(other))
-                    .count(),
                 By::Sections => job.to.saturating_sub(job.from),
-                By::First => job.from,
-                By::Last => job.to,
             });
             (Reverse(keys.collect::<Vec<_>>()), index)
         })

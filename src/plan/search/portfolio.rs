@@ -13,7 +13,7 @@ use crate::plan::instance::Instance;
 use super::bound::Entry;
 use super::lane::Lane;
 use super::machine::{Machine, Outcome};
-use super::order::{By, Order, ordered};
+use super::order::{By, ORDERS, ordered};
 
 /// The most jobs that are searched: the memory of a search grows with their square.
 const MAX_JOBS: usize = 6000;
@@ -43,12 +43,16 @@ pub(in crate::plan) enum Found {
     Unknown,
 }
 
-/// Looks for a plan of `instance` that ends at `capacity` bytes or before, with one
-/// machine for each of `orders`. Returns it with the number of choices made.
+/// How many machines take turns: a budget of fewer nodes does nothing.
+pub(in crate::plan) fn turns() -> u64 {
+    u64::try_from(ORDERS.len()).unwrap_or(1)
+}
+
+/// Looks for a plan of `instance` that ends at `capacity` bytes or before. Returns
+/// it with the number of choices made.
 pub(in crate::plan) fn search(
     instance: &Instance,
     capacity: usize,
-    orders: &[Order],
     limits: &Limits,
 ) -> (Found, u64) {
     let count = instance.jobs.iter().filter(|job| job.size > 0).count();
@@ -61,11 +65,11 @@ pub(in crate::plan) fn search(
     let unit = unit(instance);
     let units = capacity.checked_div(unit).unwrap_or(0);
     if let Some(units) = i16::new(units) {
-        run(instance, unit, units, orders, limits)
+        run(instance, unit, units, limits)
     } else if let Some(units) = i32::new(units) {
-        run(instance, unit, units, orders, limits)
+        run(instance, unit, units, limits)
     } else if let Some(units) = i64::new(units) {
-        run(instance, unit, units, orders, limits)
+        run(instance, unit, units, limits)
     } else {
         (Found::Unknown, 0)
     }
@@ -98,15 +102,9 @@ fn divisor(mut a: usize, mut b: usize) -> usize {
 }
 
 /// Searches in lanes of type `T`.
-fn run<T: Lane>(
-    instance: &Instance,
-    unit: usize,
-    capacity: T,
-    orders: &[Order],
-    limits: &Limits,
-) -> (Found, u64) {
-    let mut machines = Vec::with_capacity(orders.len());
-    for &order in orders {
+fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) -> (Found, u64) {
+    let mut machines = Vec::with_capacity(ORDERS.len());
+    for order in ORDERS {
         // Totals change as jobs are placed, so machines compute them.
         let (by_total, order) = match order.split_first() {
             Some((By::Total, rest)) => (true, rest),
@@ -130,7 +128,7 @@ fn run<T: Lane>(
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline)
     };
-    let share = u64::try_from(machines.len()).unwrap_or(1);
+    let share = turns();
     let (mut round, mut spent) = (FIRST_ROUND, 0_u64);
     loop {
         let left = limits.nodes.saturating_sub(spent);
@@ -192,7 +190,6 @@ fn run_round<T: Lane>(
 
 /// The entries of `jobs`, in units, each with its position as rank. An entry is
 /// `None` if it is too large, all are if there are more sections than fit.
-#[expect(clippy::type_complexity, reason = "named by the text above")]
 fn entries<T: Lane>(
     instance: &Instance,
     jobs: &[usize],
