@@ -31,7 +31,7 @@ while read -r file; do
 done < <(find src -name '*.rs')
 
 step "lints"
-for features in "" "cuda" "pte" "testing" "tracing" "cuda pte testing tracing"; do
+for features in "" "cuda" "dlpack" "pte" "safetensors" "serde" "testing" "tracing" "cuda dlpack pte safetensors serde testing tracing"; do
   cargo clippy --quiet --lib --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --all-targets --all-features -- -D warnings
@@ -65,6 +65,9 @@ cargo test --quiet --release --all-features --tests
 
 step "without features"
 cargo test --quiet --no-default-features --tests
+
+step "all interleavings of the counters and the ledger"
+RUSTFLAGS="--cfg loom" cargo test --quiet --release --lib --target-dir target/loom models::
 
 step "benches run"
 cargo bench --quiet --all-features --bench paths -- --test >/dev/null

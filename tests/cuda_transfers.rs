@@ -5,6 +5,8 @@
 
 #[path = "cuda_transfers/adopt.rs"]
 mod adopt;
+#[path = "cuda_transfers/example.rs"]
+mod example;
 #[path = "cuda_transfers/forked.rs"]
 mod forked;
 #[path = "cuda_transfers/give_away.rs"]

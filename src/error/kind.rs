@@ -6,7 +6,8 @@ use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
 use crate::error::{
-    AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError, PlanError,
+    AllocatorFault, Error, GraphFault, InvalidProgram, InvalidWeights, Operation, OutOfMemory,
+    PlacementError, PlanError,
 };
 use crate::layout::{LayoutError, TagError};
 
@@ -246,6 +247,22 @@ pub enum ErrorKind {
         /// What contradicts what.
         reason: String,
     },
+    /// A tensor of another library is of a version that is not understood.
+    #[error("tensor of version {major}.{minor}, only {understood}.x is understood")]
+    ForeignVersion {
+        /// The major version of the tensor.
+        major: u32,
+        /// The minor version of the tensor.
+        minor: u32,
+        /// The major version that is understood.
+        understood: u32,
+    },
+    /// Memory that must not be written was to be.
+    #[error("memory of {device} is read-only")]
+    ReadOnly {
+        /// Where the memory is.
+        device: Device,
+    },
     /// A program has no method of this name.
     #[error("no method {name:?}: the program has {}", known.join(", "))]
     NoSuchMethod {
@@ -254,9 +271,15 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// A graph contradicts itself, or what is asked of it does.
+    #[error(transparent)]
+    InvalidGraph(#[from] GraphFault),
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
+    /// A file of weights is malformed, or lacks a tensor.
+    #[error(transparent)]
+    InvalidWeights(#[from] InvalidWeights),
 }
 
 impl From<OutOfMemory> for ErrorKind {
