@@ -11,14 +11,21 @@
 //! [`check`] verifies any plan and shares no code with the planners.
 
 mod algorithm;
+mod capacity;
 mod check;
+mod exact;
+mod heuristic;
+mod instance;
 mod memory_plan;
 mod options;
 mod picture;
+mod pressure;
 mod problem;
 mod report;
 mod request;
 mod run;
+mod search;
+mod table;
 mod value;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
@@ -28,4 +35,5 @@ pub use options::{Goal, PlanOptions};
 pub use picture::PlanPage;
 pub use report::{ArenaReport, PlanReport, PlanStatus};
 pub use request::{DeviceOptions, PlanRequest};
+pub use table::PlanTable;
 pub use value::{Alias, Gap, PlanValue};
