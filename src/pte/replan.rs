@@ -24,6 +24,9 @@ use crate::pte::wire::to_usize;
 /// The largest alignment that is taken from the offsets of an arena.
 const LARGEST_ALIGN: usize = 64;
 
+/// The alignment of ExecuTorch's own plans, to which it rounds sizes up.
+const USUAL_ALIGN: usize = 16;
+
 /// A program whose memory was planned again.
 #[derive(Clone, Debug)]
 pub struct Replanned {
@@ -231,7 +234,7 @@ impl<'p, 'a> Arena<'p, 'a> {
                 device: self.buffer.device,
                 before: self.buffer.size,
                 after: if is_smaller { after } else { self.buffer.size },
-                lower_bound,
+                lower_bound: lower_bound.min(self.buffer.size),
             },
             offsets: if is_smaller { offsets } else { Vec::new() },
         })
@@ -240,12 +243,12 @@ impl<'p, 'a> Arena<'p, 'a> {
     /// What to plan: one value a group, in the order of the groups.
     fn request(&self, keeps_state: bool) -> PlanRequest {
         let mut request = PlanRequest::new();
-        request.set_default(DeviceOptions::aligned(self.align));
+        request.set_default(DeviceOptions::aligned(self.align.min(USUAL_ALIGN)));
         request.reserve(self.buffer.device, 0, self.used.start);
         for group in &self.groups {
             let (first, last) = group.steps;
             let value = PlanValue::new(group.bytes.len(), first..=last).on(self.buffer.device);
-            let value = value.named(self.name(group));
+            let value = value.aligned(self.align).named(self.name(group));
             request.push(match group.is_state && keeps_state {
                 true => value.at_offset(group.bytes.start),
                 false => value,
