@@ -2,7 +2,7 @@
 
 use device_memory::pte::{Overwrite, Program, Step};
 
-use crate::support::{JUMP_FALSE, MOVE, Patch, bytes, json, programs, slot};
+use crate::support::{JUMP_FALSE, MOVE, Patch, bytes, json, programs};
 
 fn found(bytes: &[u8]) -> Vec<Overwrite> {
     let program = Program::parse(bytes).unwrap();
