@@ -25,6 +25,10 @@
     clippy::print_stderr,
     reason = "an example talks to a person"
 )]
+#![cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "only a GPU uses all of it")
+)]
 
 mod config;
 #[cfg(feature = "cuda")]

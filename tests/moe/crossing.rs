@@ -71,3 +71,15 @@ fn with_the_host_in_the_loop_a_step_brings_over_all_that_it_is_given_and_leaves(
         rig.end();
     }
 }
+
+#[test]
+fn a_plan_is_smaller_than_its_values_apart() {
+    for model in MODELS {
+        let rig = Rig::new(model, 1, CACHE, Crossing::TokenOnly);
+
+        let (planned, apart) = rig.ready.sizes();
+
+        assert!(planned < apart, "{model}: {planned} of {apart}");
+        rig.end();
+    }
+}
