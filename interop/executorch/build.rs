@@ -39,6 +39,7 @@ fn runtime() -> Result<(), Box<dyn Error>> {
         .flag(include.join("executorch/runtime/core/portable_type/c10"))
         .files([
             "cpp/forwarding.cpp",
+            "cpp/module.cpp",
             "cpp/original.cpp",
             "cpp/stand_in.cpp",
             "cpp/costs.cpp",

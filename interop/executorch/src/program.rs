@@ -4,25 +4,34 @@
 //! lie in memory that the runtime allocates, or in a
 //! [`PlannedMemory`](device_memory::PlannedMemory) that is handed to it.
 
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char, c_void};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use device_memory::pte::Program;
-use device_memory::{DeviceAllocatorRegistry, MemoryPlan, PlannedMemory};
+use device_memory::{
+    DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, MemoryPlan, PlannedMemory,
+};
 use executorch::device::Device;
-use executorch::evalue::EValue;
+use executorch::evalue::{EValue, Tag};
 use executorch::memory::HierarchicalAllocator;
 use executorch::module::{Module, ModuleBuilder};
 use executorch::util::Span;
 use executorch_sys::ET_SpanU8;
 
 use crate::Failure;
+use crate::forward::Code;
 use crate::value::{Input, Output, to_runtime};
 
 /// A program that is loaded.
 pub struct Session<'a> {
+    /// Dropped first, so that no method outlives its memory.
     module: Module<'a>,
+    file: PathBuf,
+    /// The memory of outputs that no plan has a place for, by method and position.
+    placed: BTreeMap<(String, usize), DeviceMemoryBuffer>,
 }
 
 impl<'a> Session<'a> {
@@ -35,6 +44,8 @@ impl<'a> Session<'a> {
         let builder = ModuleBuilder::new(file).share_memory_arenas(shared);
         Self {
             module: builder.build(),
+            file: file.to_owned(),
+            placed: BTreeMap::new(),
         }
     }
 
@@ -72,15 +83,86 @@ impl<'a> Session<'a> {
         Input::all(&self.module.method_meta(method)?, seed)
     }
 
+    /// Finds memory for each output that no plan has a place for, on its device,
+    /// and loads the methods that have such outputs.
+    ///
+    /// # Errors
+    ///
+    /// The file can not be read, there is no memory, or the runtime's.
+    pub fn place_outputs(&mut self, registry: &DeviceAllocatorRegistry) -> Result<(), Failure> {
+        let bytes = std::fs::read(&self.file)?;
+        for method in Program::parse(&bytes)?.methods() {
+            for (index, (value, _)) in method.outputs().enumerate() {
+                let mut unplanned = method.runtime_tensors();
+                let Some(tensor) = unplanned.find(|tensor| tensor.value() == value) else {
+                    continue;
+                };
+                let layout = DeviceLayout::from_size(tensor.nbytes())?;
+                let buffer = DeviceMemoryBuffer::create_in(registry, layout, tensor.device())?;
+                self.place_output(method.name(), index, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets an output lie in `buffer`, which is kept.
+    fn place_output(
+        &mut self,
+        method: &str,
+        index: usize,
+        buffer: DeviceMemoryBuffer,
+    ) -> Result<(), Failure> {
+        let name = CString::new(method)?;
+        // SAFETY: the module lives, the name ends in zero, and the buffer is kept until
+        // after the module is dropped or the output is placed elsewhere.
+        #[expect(unsafe_code, reason = "see SAFETY")]
+        let code = unsafe {
+            interop_set_output(
+                pointer(&self.module),
+                name.as_ptr(),
+                index,
+                buffer.ptr().as_raw().cast(),
+                buffer.size(),
+            )
+        };
+        if code != 0 {
+            return Err(format!("output {index} of {method} can not be placed: {code:#x}").into());
+        }
+        self.placed.insert((method.to_owned(), index), buffer);
+        Ok(())
+    }
+
+    /// Checks that each output has memory: the runtime would write to address 0.
+    fn check_outputs(&mut self, method: &str) -> Result<(), Failure> {
+        let meta = self.module.method_meta(method)?;
+        for index in 0..meta.num_outputs() {
+            let is_planned = meta.output_tag(index)? != Tag::Tensor
+                || meta.output_tensor_meta(index)?.is_memory_planned();
+            if !is_planned && !self.placed.contains_key(&(method.to_owned(), index)) {
+                return Err(format!("output {index} of {method} has no memory").into());
+            }
+        }
+        Ok(())
+    }
+
     /// Runs a method, and reads each output and its address.
     ///
     /// # Errors
     ///
-    /// The runtime's, or an output is no tensor.
+    /// The runtime's, an output has no memory, or is no tensor.
     pub fn run(&mut self, method: &str, inputs: &[Input]) -> Result<Vec<(Output, usize)>, Failure> {
+        self.check_outputs(method)?;
         let values: Vec<EValue<'_>> = inputs.iter().map(Input::value).collect();
         let outputs = self.module.execute(method, &values)?;
-        outputs.iter().map(Output::read).collect()
+        let outputs = outputs.iter().enumerate().map(|(index, value)| {
+            let (mut output, address) = Output::read(value)?;
+            let placed = self.placed.get(&(method.to_owned(), index));
+            if let (None, Some(buffer)) = (&output.bytes, placed) {
+                output.bytes = Some(buffer.to_vec()?);
+            }
+            Ok((output, address))
+        });
+        outputs.collect()
     }
 
     /// Runs each method in turn, and that `rounds` times with other inputs each time.
@@ -164,7 +246,7 @@ pub fn on_planned_memory<T>(
             }
         })
         .collect();
-    // Dropped first, so that no method outlives its memory.
+    // Dropped before the memory that its methods lie in.
     let mut session = Session::new(file, false);
     for (method, allocator) in methods.iter().zip(&mut allocators) {
         session.module.load_method(method, Some(allocator), None)?;
@@ -173,6 +255,7 @@ pub fn on_planned_memory<T>(
 }
 
 /// Runs all methods of the program in `file`, in memory that the runtime finds.
+/// Outputs that the program has no place for lie in memory of `registry`.
 ///
 /// Methods share it where there are several and the runtime can do that, which it
 /// can not with devices.
@@ -180,12 +263,19 @@ pub fn on_planned_memory<T>(
 /// # Errors
 ///
 /// The file can not be read, or the runtime's.
-pub fn run_on_memory_of_the_runtime(file: &Path, rounds: u64) -> Result<Vec<Run>, Failure> {
+pub fn run_on_memory_of_the_runtime(
+    file: &Path,
+    registry: &DeviceAllocatorRegistry,
+    rounds: u64,
+) -> Result<Vec<Run>, Failure> {
     let bytes = std::fs::read(file)?;
     let program = Program::parse(&bytes)?;
     let mut devices = program.methods().iter().flat_map(|method| method.buffers());
     let shared = program.methods().len() > 1 && devices.all(|buffer| buffer.device.is_cpu());
-    on_memory_of_the_runtime(file, shared, |session| session.run_rounds(rounds))
+    on_memory_of_the_runtime(file, shared, |session| {
+        session.place_outputs(registry)?;
+        session.run_rounds(rounds)
+    })
 }
 
 /// Runs all methods of the program in `file`, in one planned memory that they
@@ -201,12 +291,17 @@ pub fn run_on_planned_memory(
 ) -> Result<Vec<Run>, Failure> {
     let bytes = std::fs::read(file)?;
     let program = Program::parse(&bytes)?;
-    let methods: Vec<&str> = program.methods().iter().map(|method| method.name()).collect();
+    let methods: Vec<&str> = program
+        .methods()
+        .iter()
+        .map(|method| method.name())
+        .collect();
     let plans = program.methods().iter().map(|method| method.plan());
     let plans = plans.collect::<Result<Vec<MemoryPlan>, _>>()?;
     let plans: Vec<&MemoryPlan> = plans.iter().collect();
     let mut memory = PlannedMemory::allocate_shared(&plans, registry)?;
     on_planned_memory(file, &mut memory, &methods, |session| {
+        session.place_outputs(registry)?;
         session.run_rounds(rounds)
     })
 }
@@ -245,6 +340,16 @@ fn to_span<'a>(span: ET_SpanU8) -> Span<'a, u8> {
     unsafe { std::mem::transmute::<ET_SpanU8, Span<'a, u8>>(span) }
 }
 
+/// The runtime's object in a module.
+#[expect(unsafe_code, reason = "see SAFETY")]
+fn pointer(module: &Module<'_>) -> *mut c_void {
+    const _: () = assert!(size_of::<Module<'_>>() == size_of::<*mut c_void>());
+    let module: *const Module<'_> = module;
+    // SAFETY: a `Module` has one field that is not of size zero, a `UniquePtr`, which
+    // is the pointer of C++'s `unique_ptr`; it is as large as that, so it is all of it.
+    unsafe { module.cast::<*mut c_void>().read() }
+}
+
 /// Starts the runtime, and registers the stand-in for the back end of the programs
 /// in `tests/data/pte`. Every time but the first it does nothing.
 pub fn start() {
@@ -265,7 +370,17 @@ pub fn start() {
     });
 }
 
-#[expect(unsafe_code, reason = "a function of cpp/stand_in.cpp")]
+#[expect(
+    unsafe_code,
+    reason = "functions of cpp/stand_in.cpp and cpp/module.cpp"
+)]
 unsafe extern "C" {
-    fn stand_in_register() -> u32;
+    fn stand_in_register() -> Code;
+    fn interop_set_output(
+        module: *mut c_void,
+        name: *const c_char,
+        index: usize,
+        data: *mut c_void,
+        size: usize,
+    ) -> Code;
 }

@@ -7,8 +7,8 @@ use device_memory::DeviceAddress;
 use executorch::device::{Device, DeviceType};
 use executorch::evalue::{EValue, Tag};
 use executorch::program::{MethodMeta, TensorInfo};
-use executorch::tensor::{Scalar, ScalarType, TensorPtr, TensorPtrBuilder, View};
 use executorch::scalar::{bf16, f16};
+use executorch::tensor::{Scalar, ScalarType, TensorPtr, TensorPtrBuilder, View};
 
 use crate::Failure;
 

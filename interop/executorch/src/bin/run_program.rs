@@ -46,10 +46,15 @@ fn run() -> Result<bool, Failure> {
     let mut is_equal = true;
     let mut first: Option<(&Path, Vec<Run>)> = None;
     for file in &arguments.files {
-        let runs = run_on_memory_of_the_runtime(file, arguments.rounds)?;
+        let runs = run_on_memory_of_the_runtime(file, &registry, arguments.rounds)?;
         print(file, &runs);
         let planned = run_on_planned_memory(file, &registry, arguments.rounds)?;
-        is_equal &= compare("in memory of the runtime", &runs, "in planned memory", &planned);
+        is_equal &= compare(
+            "in memory of the runtime",
+            &runs,
+            "in planned memory",
+            &planned,
+        );
         match &first {
             None => first = Some((file, runs)),
             Some((other, other_runs)) => {
@@ -116,6 +121,9 @@ fn compare(one: &str, runs: &[Run], other: &str, other_runs: &[Run]) -> bool {
     }
     let is_equal = differences == 0 && runs.len() == other_runs.len();
     let verdict = if is_equal { "equal" } else { "NOT EQUAL" };
-    println!("  {verdict}, bit for bit: {one} and {other}, {} runs", runs.len());
+    println!(
+        "  {verdict}, bit for bit: {one} and {other}, {} runs",
+        runs.len()
+    );
     is_equal
 }
