@@ -1,5 +1,5 @@
-//! Allocating and freeing through the fake driver, raw and through the back end,
-//! for counting instructions from outside.
+//! Allocating, freeing and copying through the fake driver, raw and through the
+//! back end, for counting instructions from outside.
 //!
 //! `cuda_instructions OPERATION COUNT`, called by `cuda_instructions.sh`. The
 //! driver below is a simulation; what is counted is what the back end adds to it.
@@ -12,9 +12,11 @@
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::ptr;
 use std::sync::Arc;
 
 use device_memory::backend::cuda::CudaAllocator;
+use device_memory::backend::cuda::cudarc::driver::sys::CUstream;
 use device_memory::backend::cuda::cudarc::driver::{CudaContext, CudaStream, result};
 use device_memory::{AllocatorHandle, DeviceLayout, DeviceMemoryBuffer};
 use fakecuda::FakeCuda;
@@ -35,6 +37,35 @@ fn buffers(count: u64, allocator: CudaAllocator) {
         let buffer = DeviceMemoryBuffer::create_with(&handle, layout, 0);
         black_box(&buffer.expect("memory of the fake device"));
     });
+}
+
+/// A copy from the host to a buffer of the allocator.
+fn copies(count: u64, allocator: CudaAllocator) {
+    let layout = DeviceLayout::from_size(SIZE).expect("layout");
+    let buffer = DeviceMemoryBuffer::create_with(Arc::new(allocator), layout, 0);
+    let mut buffer = buffer.expect("memory of the fake device");
+    let bytes = [7; SIZE];
+    repeat(count, || {
+        let copied = buffer.copy_from_host(black_box(&bytes));
+        black_box(copied).expect("copy");
+    });
+}
+
+/// The driver's copy from the host, and its wait.
+fn raw_copies(count: u64, stream: CUstream) {
+    // SAFETY: the context is current.
+    let ptr = unsafe { result::malloc_sync(SIZE) }.expect("memory of the fake device");
+    let bytes = [7_u8; SIZE];
+    repeat(count, || {
+        // SAFETY: the block has room for the bytes, which are there until the copy
+        // is waited for.
+        let copied = unsafe { result::memcpy_htod_async(ptr, black_box(&bytes), stream) };
+        black_box(copied).expect("copy");
+        // SAFETY: the stream is alive.
+        unsafe { result::stream::synchronize(stream) }.expect("wait");
+    });
+    // SAFETY: the block was allocated here, and all copies are done.
+    unsafe { result::free_sync(ptr) }.expect("free");
 }
 
 /// The driver's stream-ordered allocation, and its free.
@@ -78,6 +109,10 @@ fn main() -> ExitCode {
     match operation.as_str() {
         "raw_on_stream" => raw_on_stream(count, &stream),
         "raw_synchronous" => raw_synchronous(count),
+        "raw_copy_on_stream" => raw_copies(count, stream.cu_stream()),
+        "raw_copy" => raw_copies(count, ptr::null_mut()),
+        "copy_on_stream" => copies(count, allocator.on_stream(&stream).expect("its device")),
+        "copy" => copies(count, allocator),
         "on_stream" => buffers(count, allocator.on_stream(&stream).expect("its device")),
         "synchronous" => buffers(count, allocator),
         other => {

@@ -14,6 +14,9 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use device_memory::adaptor::{
+    Aligned, Arena, Binning, Limit, Log, Recorded, Recorder, Retry, Shared, Statistics, Tracking,
+};
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
 use device_memory::{
@@ -77,6 +80,17 @@ fn repeat(count: u64, mut operation: impl FnMut()) {
     for _ in 0..count {
         operation();
     }
+}
+
+/// Creates and drops a buffer through `allocator`.
+fn through(allocator: impl DeviceAllocator + 'static, count: u64) {
+    // For the life of the process, so that no reference is counted.
+    let allocator: &'static dyn DeviceAllocator = Box::leak(Box::new(allocator));
+    let layout = DeviceLayout::from_size(1024).expect("layout");
+    repeat(count, || {
+        let layout = black_box(layout);
+        black_box(&DeviceMemoryBuffer::create_with(allocator, layout, 0));
+    });
 }
 
 fn arenas() -> Vec<DeviceMemoryBuffer> {
@@ -177,6 +191,23 @@ fn main() -> ExitCode {
                 drop(black_box(memory.view()));
             });
         }
+        "layer_none" => through(StaticAddress, count),
+        "layer_aligned" => through(Aligned::over(StaticAddress, 256).expect("align"), count),
+        "layer_arena" => through(Arena::over(StaticAddress, 1 << 20), count),
+        "layer_binning" => through(Binning::over(StaticAddress), count),
+        "layer_limit" => through(Limit::over(StaticAddress, 1 << 30), count),
+        "layer_log" => through(Log::csv(StaticAddress, std::io::sink()), count),
+        "layer_recorder_off" | "layer_recorder_on" => {
+            let recorder = Recorder::new(100_000);
+            if operation == "layer_recorder_on" {
+                recorder.start();
+            }
+            through(Recorded::over(StaticAddress, &recorder), count);
+        }
+        "layer_retry" => through(Retry::over(StaticAddress, |_| false), count),
+        "layer_shared" => through(Shared::from(Arc::new(StaticAddress)), count),
+        "layer_statistics" => through(Statistics::over(StaticAddress), count),
+        "layer_tracking" => through(Tracking::over(StaticAddress), count),
         #[cfg(feature = "pte")]
         "add_cuda0" | "transformer_cuda0" => {
             let file = format!(

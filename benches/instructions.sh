@@ -43,3 +43,9 @@ row allocator_4_arenas $(($(per allocator_4_arenas 1000) - $(per allocator_4_are
 row planned_4_arenas $(($(per planned_4_arenas 1000) - loop)) 1423
 row add_cuda0.pte $(($(per add_cuda0 100) - loop))
 row transformer_cuda0.pte $(($(per transformer_cuda0 20) - loop))
+
+bare=$(per layer_none 1000)
+printf '\n%-28s %8s\n' 'layer, create and drop' adds
+for layer in aligned arena binning limit log recorder_off recorder_on retry shared statistics tracking; do
+  row "$layer" $(($(per "layer_$layer" 1000) - bare)) ""
+done

@@ -31,7 +31,7 @@ while read -r file; do
 done < <(find src -name '*.rs')
 
 step "lints"
-for features in "" "cuda" "pte" "testing" "tracing" "cuda pte testing tracing"; do
+for features in "" "cuda" "dlpack" "pte" "safetensors" "serde" "testing" "tracing" "cuda dlpack pte safetensors serde testing tracing"; do
   cargo clippy --quiet --lib --no-default-features --features "$features" -- -D warnings
 done
 cargo clippy --quiet --all-targets --all-features -- -D warnings
@@ -50,14 +50,30 @@ cargo test --quiet -p fake-cuda
 step "beside other choices of cudarc"
 bash ci/cuda-features.sh
 
+step "the checks for hardware, built to be carried"
+bash ci/gpu.sh build >/dev/null
+if [ "$(uname -s)" = Linux ]; then
+  # The last lines say on what it ran.
+  rehearsal=$(bash ci/gpu.sh rehearse 2>&1) || { echo "$rehearsal"; exit 1; }
+  grep -E '^== |^test result' <<<"$rehearsal"
+fi
+carried=$(target/gpu/run.sh --allow-skip 2>&1) || { echo "$carried"; exit 1; }
+tail -n 1 <<<"$carried"
+
 step "release"
 cargo test --quiet --release --all-features --tests
 
 step "without features"
 cargo test --quiet --no-default-features --tests
 
+step "all interleavings of the counters and the ledger"
+RUSTFLAGS="--cfg loom" cargo test --quiet --release --lib --target-dir target/loom models::
+
 step "benches run"
 cargo bench --quiet --all-features --bench paths -- --test >/dev/null
+
+step "instructions of the CUDA back end, on the fake driver"
+bash benches/cuda_instructions.sh
 
 if nightly; then
   step "error codes of compile-fail examples"

@@ -5,10 +5,15 @@
 #                                       this script as run.sh, and gpu_bench.py into DIR
 #   ci/gpu.sh run [--allow-skip] [DIR]  runs what is in DIR
 #   DIR/run.sh [--allow-skip]           the same, where DIR was carried to
+#   ci/gpu.sh rehearse [DIR]            runs the tests in DIR on the simulated driver, to
+#                                       see that they work: that says nothing of a GPU
 #
 # DIR is target/gpu unless said. Without a GPU a run fails; with --allow-skip the tests
 # say what they skip and pass. All that is printed goes to DIR/results.txt as well. A run
 # takes less than six minutes: each part has its own limit, and is over then.
+#
+# The programs need the C library of the machine that they are built on, or a newer one:
+# build.txt says which. Build on a system as old as the one with the GPU.
 set -euo pipefail
 
 step() { printf '\n== %s\n' "$*"; }
@@ -18,7 +23,9 @@ die() {
   printf 'error: %s\n' "$*" >&2
   exit 2
 }
-usage() { die "usage: gpu.sh build [DIR] | gpu.sh run [--allow-skip] [DIR] | run.sh [--allow-skip]"; }
+usage() {
+  die "usage: gpu.sh build [DIR] | gpu.sh run [--allow-skip] [DIR] | gpu.sh rehearse [DIR] | run.sh [--allow-skip]"
+}
 
 here=$(cd "$(dirname "$0")" && pwd)
 self=$here/$(basename "$0")
@@ -32,8 +39,9 @@ python_limit=35
 question_limit=10
 grace=4
 
-# What compute-sanitizer runs, without looking at what waits, as it may wait itself: all that copies and orders, without the tests that fill the
-# device, repeat a thousand times, move hundreds of mebibytes or start processes.
+# What compute-sanitizer runs, without looking at what waits, as it may wait itself: all
+# that copies and orders, without the tests that fill the device, repeat a thousand times,
+# move hundreds of mebibytes or start processes.
 sanitized=(conforms::device_memory_conforms conforms::a_handle_on_a_stream_conforms
   copies::a_ copies::every_ copies::parts_ streams:: interop::memory_ interop::a_view_
   shared_memory:: threads::memory_ transfers::a_scope_ transfers::copies_ transfers::memory_)
@@ -201,6 +209,36 @@ run() {
   run_all 2>&1 | tee "$dir/results.txt"
 }
 
+# ---- rehearse
+
+# On the simulated driver of tests/fake-cuda, which is not in DIR and never carried. What
+# is done wrong, such as a free that does not wait, is seen by the simulation and fails.
+rehearse() {
+  local dir=$1 driver library commands schedules
+  [ -x "$dir/gpu-tests" ] || die "nothing is built in $dir"
+  have timeout || die "timeout is not installed"
+  dir=$(cd "$dir" && pwd)
+  cd "$here/.."
+  library=$(cargo build --quiet --release -p fake-cuda --message-format=json |
+    sed -n 's/.*"\([^"]*libfakecuda\.so\)".*/\1/p' | tail -n 1)
+  [ -f "$library" ] || die "the simulated driver was not built"
+  driver=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$driver'" EXIT
+  ln -s "$library" "$driver/libcuda.so"
+  commands="devices 2; reuse 1; total_memory 8589934592"
+  for schedules in "schedule eager" "schedule delayed" "schedule random 7" \
+    "schedule delayed; attribute 0 115 0; attribute 1 115 0; peer_access 0"; do
+    step "a rehearsal on the simulated driver, no GPU: $schedules"
+    # One test makes a mistake on purpose, which the simulation reports.
+    env LD_LIBRARY_PATH="$driver" FAKECUDA_COMMANDS="$commands; $schedules" \
+      FAKECUDA_VIOLATION_EXIT=43 DEVICE_MEMORY_GPU=1 \
+      timeout -k "$grace" "$tests_limit" "$dir/gpu-tests" --test-threads=1 --nocapture \
+      --skip a_free_that_was_not_told_of_a_stream_does_not_wait_for_it </dev/null
+  done
+  step "rehearsed on the simulated driver; nothing was tested on a GPU"
+}
+
 # ---- which of them
 
 mode=
@@ -226,5 +264,6 @@ done
 case $mode in
 build) build "${dir:-$here/../target/gpu}" ;;
 run) run "${dir:-$here/../target/gpu}" ;;
+rehearse) rehearse "${dir:-$here/../target/gpu}" ;;
 *) usage ;;
 esac

@@ -9,11 +9,14 @@
 //! stay in registers.
 
 mod fault;
+mod graph;
 mod kind;
 mod operation;
 mod out_of_memory;
 mod placement;
+mod planning;
 mod program;
+mod weights;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,11 +25,14 @@ use crate::device::Device;
 use crate::layout::DeviceLayout;
 
 pub use fault::AllocatorFault;
+pub use graph::GraphFault;
 pub use kind::ErrorKind;
 pub use operation::Operation;
 pub use out_of_memory::{Attempt, OutOfMemory};
 pub use placement::PlacementError;
+pub use planning::{OverCapacity, PlanError};
 pub use program::InvalidProgram;
+pub use weights::InvalidWeights;
 
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -152,6 +158,7 @@ impl Error {
     /// | `NotFound` | `0x20` |
     /// | `MemoryAllocationFailed` | `0x21` |
     /// | `InvalidProgram` | `0x23` |
+    /// | `InvalidExternalData` | `0x24` |
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.root() {
@@ -164,6 +171,8 @@ impl Error {
             ErrorKind::ForkedProcess { .. } | ErrorKind::ShutDown { .. } => 0x02,
             ErrorKind::NotSupported { .. }
             | ErrorKind::NotHostAccessible { .. }
+            | ErrorKind::ForeignVersion { .. }
+            | ErrorKind::ReadOnly { .. }
             | ErrorKind::MissingSymbol { .. }
             | ErrorKind::DriverTooOld { .. }
             | ErrorKind::Capturing { .. } => 0x10,
@@ -179,14 +188,17 @@ impl Error {
             | ErrorKind::PlanTooLarge { .. }
             | ErrorKind::Overlap { .. }
             | ErrorKind::NoSuchMethod { .. }
-            | ErrorKind::InvalidTensor { .. } => 0x12,
+            | ErrorKind::InvalidTensor { .. }
+            | ErrorKind::InvalidGraph(_) => 0x12,
             ErrorKind::AlreadyRegistered { .. } => 0x16,
             ErrorKind::NotRegistered { .. }
             | ErrorKind::DriverNotFound { .. }
             | ErrorKind::NoDevice { .. } => 0x20,
             ErrorKind::Placement(error) => error.code(),
-            ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(PlanError::OverCapacity(_)) | ErrorKind::OutOfMemory(_) => 0x21,
+            ErrorKind::Plan(_) => 0x12,
             ErrorKind::InvalidProgram(_) => 0x23,
+            ErrorKind::InvalidWeights(_) => 0x24,
         }
     }
 

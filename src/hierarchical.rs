@@ -221,6 +221,70 @@ impl<'a> HierarchicalAllocator<'a> {
         Ok(exclusive.collect())
     }
 
+    /// Shared views of some placements and exclusive views of others at once, each
+    /// in their order. Shared ones may overlap one another.
+    ///
+    /// # Errors
+    ///
+    /// - [`AtIndex`](ErrorKind::AtIndex): a placement is invalid; see
+    ///   [`get_offset_address`](Self::get_offset_address).
+    /// - [`Overlap`](ErrorKind::Overlap): an exclusive one shares a byte with
+    ///   another; they are counted through, first the shared ones.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use device_memory::{Device, DeviceMemoryBuffer, DeviceType, HierarchicalAllocator, Placement};
+    ///
+    /// let mut arena = DeviceMemoryBuffer::create(48, DeviceType::Cpu, 0)?;
+    /// let mut planned = HierarchicalAllocator::new(vec![arena.as_span_mut()], &[Device::CPU])?;
+    /// let [a, b] = [Placement::new(0, 0, 16), Placement::new(0, 16, 16)];
+    ///
+    /// let (inputs, mut outputs) = planned.split_mut(&[a, a], &[b])?;
+    /// outputs[0].copy_from(inputs[1])?;
+    /// assert!(planned.split_mut(&[a], &[a]).is_err());
+    /// # Ok::<(), device_memory::Error>(())
+    /// ```
+    #[expect(unsafe_code, reason = "see SAFETY")]
+    pub fn split_mut(
+        &mut self,
+        shared: &[Placement],
+        exclusive: &[Placement],
+    ) -> Result<(Vec<DeviceSpan<'_>>, Vec<DeviceSpanMut<'_>>)> {
+        let all = shared.iter().chain(exclusive).enumerate();
+        let views = all.map(|(index, &placement)| {
+            self.span(placement)
+                .map_err(|error| error.at("placement", index))
+        });
+        let mut views = views.collect::<Result<Vec<_>>>()?;
+        check_apart(shared, exclusive)?;
+        let rest = views.split_off(shared.len());
+        let exclusive = rest.into_iter().map(|span| {
+            // SAFETY: `self`, which has the buffers exclusively, is borrowed
+            // exclusively as long as the views live. No exclusive placement
+            // shares a byte with another one or with a shared one.
+            unsafe { DeviceSpanMut::from_shared(span) }
+        });
+        Ok((views, exclusive.collect()))
+    }
+
+    /// Takes a buffer in place of the one with this memory id, or one more, and
+    /// returns its memory id.
+    pub(crate) fn put(&mut self, memory_id: Option<u32>, span: DeviceSpanMut<'a>) -> u32 {
+        let position = memory_id.and_then(|id| usize::try_from(id).ok());
+        match (position.and_then(|at| self.spans.get_mut(at)), memory_id) {
+            (Some(slot), Some(memory_id)) => {
+                *slot = span;
+                memory_id
+            }
+            _ => {
+                let memory_id = u32::try_from(self.spans.len()).unwrap_or(u32::MAX);
+                self.spans.push(span);
+                memory_id
+            }
+        }
+    }
+
     /// The view of the buffer of a placement that lies within it.
     #[inline]
     fn buffer_of(&self, placement: Placement) -> Result<&DeviceSpanMut<'a>, PlacementError> {
@@ -250,14 +314,53 @@ fn mismatch(spans: &[DeviceSpanMut<'_>], devices: &[Device]) -> Error {
     }
 }
 
-/// Checks that no two placements share a byte.
-fn check_disjoint(placements: &[Placement]) -> Result<()> {
+/// Checks that no exclusive placement shares a byte with any other. Positions are
+/// counted through, first the shared ones.
+fn check_apart(shared: &[Placement], exclusive: &[Placement]) -> Result<()> {
+    check_disjoint(exclusive).map_err(|error| match *error.kind() {
+        ErrorKind::Overlap { first, second } => Error::from(ErrorKind::Overlap {
+            first: shared.len().saturating_add(first),
+            second: shared.len().saturating_add(second),
+        }),
+        _ => error,
+    })?;
+    let order = by_offset(exclusive);
+    for (first, placement) in by_offset(shared) {
+        // They are apart, so the last to begin before the end of this one is the
+        // only one that can reach into it.
+        let end = placement.offset.saturating_add(placement.size);
+        let before = order.partition_point(|(_, other)| {
+            (other.memory_id, other.offset) < (placement.memory_id, end)
+        });
+        let last = before.checked_sub(1).and_then(|last| order.get(last));
+        if let Some((second, other)) = last
+            && other.memory_id == placement.memory_id
+            && other.offset.saturating_add(other.size) > placement.offset
+        {
+            return Err(ErrorKind::Overlap {
+                first,
+                second: shared.len().saturating_add(*second),
+            }
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// The placements that have bytes, with their positions, in the order of memory.
+fn by_offset(placements: &[Placement]) -> Vec<(usize, &Placement)> {
     let mut order: Vec<(usize, &Placement)> = placements
         .iter()
         .enumerate()
         .filter(|(_, placement)| placement.size > 0)
         .collect();
     order.sort_by_key(|(_, placement)| (placement.memory_id, placement.offset));
+    order
+}
+
+/// Checks that no two placements share a byte.
+fn check_disjoint(placements: &[Placement]) -> Result<()> {
+    let order = by_offset(placements);
     let overlap = order.windows(2).find_map(|pair| match pair {
         [(first, a), (second, b)]
             if a.memory_id == b.memory_id && a.offset.saturating_add(a.size) > b.offset =>

@@ -37,7 +37,8 @@ pub struct Block {
 /// `free_failed`. The second of a pair comes if and only if the first was `Ok`,
 /// also if the allocator panics in between.
 ///
-/// Methods are called from any thread, under no lock of this crate, and may use
+/// The devices that it is told of are there: for others, the layer below is not
+/// asked. Methods are called from any thread, under no lock of this crate, and may use
 /// allocators, the observed one too. One that panics has the call fail.
 ///
 /// # Examples
@@ -105,6 +106,11 @@ pub trait Observer: Send + Sync + Debug {
     fn free_failed(&self, block: &Block) {
         let _ = block;
     }
+
+    /// So many bytes that were cached and unused went back to the layer below.
+    fn trimmed(&self, device: Device, bytes: usize) {
+        let _ = (device, bytes);
+    }
 }
 
 /// An allocator that tells an observer what it gives and takes back.
@@ -157,10 +163,19 @@ impl<A, O> Deref for Observed<A, O> {
 // 10. The default of `as_any` does not tell; the layer below is the upstream.
 #[expect(unsafe_code, reason = "implements an unsafe trait")]
 unsafe impl<A: DeviceAllocator, O: Observer> DeviceAllocator for Observed<A, O> {
-    forward!(self => self.upstream; identity, upstream, copies, memory_info, synchronize, trim);
+    forward!(self => self.upstream; identity, upstream, copies, memory_info, synchronize);
+
+    fn trim(&self, index: DeviceIndex) -> Result<usize> {
+        let bytes = self.upstream.trim(index)?;
+        let device = Device::new(self.upstream.device_type(), index);
+        // The bytes are gone, whatever the observer makes of it.
+        let _ = caught(|| self.observer.trimmed(device, bytes));
+        Ok(bytes)
+    }
 
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+        self.upstream.check_index(index)?;
         let device = Device::new(self.upstream.device_type(), index);
         self.observer.before_allocate(device, layout)?;
         let ptr = guarded(device, Operation::Allocate, || {

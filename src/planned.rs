@@ -10,6 +10,7 @@ use crate::buffer::{BufferStack, DeviceMemoryBuffer};
 use crate::device::Device;
 use crate::error::{ErrorKind, Operation, OutOfMemory, PlacementError, Result};
 use crate::hierarchical::{DeviceAddress, HierarchicalAllocator};
+use crate::layout::Tag;
 use crate::plan::{MemoryPlan, Placement, PlannedBuffer};
 use crate::registry::DeviceAllocatorRegistry;
 use crate::span::DeviceSpanMut;
@@ -78,6 +79,19 @@ impl PlannedMemory {
         Self::allocate_shared(&[plan], registry)
     }
 
+    /// [`allocate`](Self::allocate) with `tag` in the layout of every buffer.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn allocate_tagged(
+        plan: &MemoryPlan,
+        registry: &DeviceAllocatorRegistry,
+        tag: Tag,
+    ) -> Result<Self> {
+        Self::allocate_all(&[plan], registry, tag)
+    }
+
     /// Allocates one set of buffers for several plans that are never in use at
     /// the same time, such as the methods of a program.
     ///
@@ -91,15 +105,28 @@ impl PlannedMemory {
         plans: &[&MemoryPlan],
         registry: &DeviceAllocatorRegistry,
     ) -> Result<Self> {
+        Self::allocate_all(plans, registry, Tag::NONE)
+    }
+
+    fn allocate_all(
+        plans: &[&MemoryPlan],
+        registry: &DeviceAllocatorRegistry,
+        tag: Tag,
+    ) -> Result<Self> {
         let (first, others) = match plans.split_first() {
             Some((first, others)) => (first.buffers(), others),
             None => (&[][..], &[][..]),
         };
         let Shared { needed, later } = share(first, others)?;
-        check(&needed, registry)?;
+        check(&needed, registry).map_err(|mut error| {
+            if let Some(report) = error.out_of_memory_mut() {
+                report.tag = tag;
+            }
+            error
+        })?;
         let mut buffers = BufferStack::with_capacity(needed.len());
         for (index, planned) in needed.iter().enumerate() {
-            let layout = planned.layout()?;
+            let layout = planned.layout()?.with_tag(tag);
             match DeviceMemoryBuffer::create_in(registry, layout, planned.device) {
                 Ok(buffer) => buffers.push(buffer),
                 Err(error) => return Err(error.at("planned buffer", index)),

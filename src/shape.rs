@@ -126,6 +126,68 @@ impl TensorSpec {
         Self { device, ..self }
     }
 
+    /// The same tensor with other sizes, as they are found when it is used.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidTensor`](ErrorKind::InvalidTensor): there are more or fewer
+    ///   dimensions; the sizes never change and these differ; or they are bounded
+    ///   and these need more bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use device_memory::{Device, ScalarType, ShapeDynamism, TensorSpec};
+    ///
+    /// let spec = TensorSpec::contiguous(ScalarType::Float, &[4, 8], Device::CPU)?
+    ///     .with_dynamism(ShapeDynamism::DynamicBound);
+    ///
+    /// assert_eq!(spec.resized(&[2, 8])?.size_in_bytes(), 64);
+    /// assert!(spec.resized(&[5, 8]).is_err());
+    /// # Ok::<(), device_memory::Error>(())
+    /// ```
+    pub fn resized(&self, sizes: &[usize]) -> Result<Self> {
+        let refuse = |why: &str| {
+            let planned = &self.sizes;
+            invalid(format!(
+                "sizes {sizes:?} where {planned:?} are planned: {why}"
+            ))
+        };
+        if sizes.len() != self.sizes.len() {
+            return Err(refuse("the number of dimensions differs"));
+        }
+        if self.dynamism == ShapeDynamism::Static && sizes != self.sizes {
+            return Err(refuse("they never change"));
+        }
+        let size = size_in_bytes(self.scalar_type, sizes)?;
+        if self.dynamism == ShapeDynamism::DynamicBound && size > self.size_in_bytes {
+            return Err(refuse(&format!(
+                "{size} bytes are more than {}",
+                self.size_in_bytes
+            )));
+        }
+        let mut resized = self.clone();
+        resized.sizes.copy_from_slice(sizes);
+        resized.size_in_bytes = size;
+        Ok(resized)
+    }
+
+    /// Whether two tensors have the same elements in the same order, on whatever
+    /// devices.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.scalar_type == other.scalar_type
+            && self.sizes == other.sizes
+            && self.dim_order == other.dim_order
+    }
+
+    /// What two tensors must agree in, for a message.
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "{} {:?} in order {:?}",
+            self.scalar_type, self.sizes, self.dim_order
+        )
+    }
+
     /// The type of the elements.
     #[must_use]
     pub fn scalar_type(&self) -> ScalarType {

@@ -188,15 +188,12 @@ impl<'a> TensorViewMut<'a> {
     /// - [`InvalidTensor`](ErrorKind::InvalidTensor): type, sizes or order differ.
     /// - as [`DeviceSpanMut::copy_from`].
     pub fn copy_from(&mut self, src: &TensorView<'_>) -> Result<()> {
-        let same = self.spec.scalar_type() == src.spec.scalar_type()
-            && self.spec.sizes() == src.spec.sizes()
-            && self.spec.dim_order() == src.spec.dim_order();
-        if !same {
+        if !self.spec.is_alike(&src.spec) {
             return Err(ErrorKind::InvalidTensor {
                 reason: format!(
                     "source {} and destination {} differ in type, sizes or dim order",
-                    summary(&src.spec),
-                    summary(&self.spec)
+                    src.spec.summary(),
+                    self.spec.summary()
                 ),
             }
             .into());
@@ -369,14 +366,4 @@ fn check_host(place: Device) -> Result<()> {
         }
         .into())
     }
-}
-
-/// What two tensors must agree in, for a message.
-fn summary(spec: &TensorSpec) -> String {
-    format!(
-        "{} {:?} in order {:?}",
-        spec.scalar_type(),
-        spec.sizes(),
-        spec.dim_order()
-    )
 }

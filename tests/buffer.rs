@@ -371,9 +371,9 @@ mod default_buffers {
         assert_eq!((buffer.size(), buffer.is_empty()), (0, true));
         assert_eq!(buffer.device(), Device::CPU);
         assert!(buffer.as_span().is_empty());
-        assert_eq!(buffer.as_slice().unwrap(), []);
-        assert_eq!(buffer.as_slice_mut().unwrap(), []);
-        assert_eq!(buffer.to_vec().unwrap(), []);
+        assert_eq!(buffer.as_slice().unwrap(), b"");
+        assert_eq!(buffer.as_slice_mut().unwrap(), b"");
+        assert_eq!(buffer.to_vec().unwrap(), b"");
         buffer.fill(3).unwrap();
         buffer.copy_from_host(&[]).unwrap();
         assert!(buffer.copy_from_host(&[1]).is_err());
@@ -401,9 +401,9 @@ mod no_bytes {
             buffer.copy_from_host_at(0, &[]).unwrap();
             buffer.copy_to_host_at(0, &mut []).unwrap();
             buffer.fill(1).unwrap();
-            assert_eq!(buffer.to_vec().unwrap(), []);
-            assert_eq!(buffer.as_slice().unwrap(), []);
-            assert_eq!(buffer.as_slice_mut().unwrap(), []);
+            assert_eq!(buffer.to_vec().unwrap(), b"");
+            assert_eq!(buffer.as_slice().unwrap(), b"");
+            assert_eq!(buffer.as_slice_mut().unwrap(), b"");
             let other = buffer.try_clone().unwrap();
             buffer.copy_from(other.as_span()).unwrap();
             buffer

@@ -16,6 +16,8 @@ mod defects;
 mod faults;
 #[path = "cuda/opening.rs"]
 mod opening;
+#[path = "cuda/pooled.rs"]
+mod pooled;
 #[path = "cuda/pools.rs"]
 mod pools;
 #[path = "cuda/shared_memory.rs"]

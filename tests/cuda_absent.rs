@@ -24,12 +24,17 @@ const TYPES: [DeviceType; 3] = [
 const NAMES: [&CStr; 2] = [c"libcuda.so", c"libcuda.so.1"];
 
 /// Whether this machine has a driver, so that there is nothing to test.
+#[expect(clippy::print_stderr, reason = "who runs the tests has to see it")]
 fn there_is_a_driver() -> bool {
-    NAMES.iter().any(|name| {
+    let is_there = NAMES.iter().any(|name| {
         // SAFETY: the name ends with a zero; a driver may be loaded at any time.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
         !handle.is_null()
-    })
+    });
+    if is_there {
+        eprintln!("skipped: this machine has a driver");
+    }
+    is_there
 }
 
 /// Checks what is said when no driver is found.
@@ -139,14 +144,13 @@ fn without_a_driver_host_memory_and_bad_layouts_are_as_ever() {
     assert!(matches!(error.kind(), ErrorKind::Layout(_)), "{error:?}");
 }
 
-#[test]
-fn nested_cargo_without_a_driver_nothing_aborts_a_build_in_which_a_panic_would() {
-    if there_is_a_driver() {
-        return;
-    }
+/// Runs an example in a build in which a panic aborts, and checks that it ended
+/// well.
+#[track_caller]
+fn run_where_a_panic_aborts(example: &str) {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--offline", "--profile", "abort"])
-        .args(["--example", "cuda_absent"])
+        .args(["--example", example])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env(
             "CARGO_TARGET_DIR",
@@ -161,4 +165,17 @@ fn nested_cargo_without_a_driver_nothing_aborts_a_build_in_which_a_panic_would()
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stderr}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+}
+
+#[test]
+fn nested_cargo_without_a_driver_nothing_aborts_a_build_in_which_a_panic_would() {
+    if there_is_a_driver() {
+        return;
+    }
+    run_where_a_panic_aborts("cuda_absent");
+}
+
+#[test]
+fn nested_cargo_with_a_driver_that_fails_no_transfer_and_no_loan_aborts_either() {
+    run_where_a_panic_aborts("cuda_streams");
 }

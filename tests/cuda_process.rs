@@ -114,7 +114,7 @@ fn use_everything() -> Vec<Result<()>> {
         };
         let handle = allocator.on_stream(&own)?;
         let buffer = filled(&handle);
-        handle.record_use(buffer.ptr(), &other)?;
+        CudaAllocator::record_use(buffer.as_span(), &other)?;
         drop(buffer);
         use_up_to(handle, 0)
     });

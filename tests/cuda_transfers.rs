@@ -5,6 +5,8 @@
 
 #[path = "cuda_transfers/adopt.rs"]
 mod adopt;
+#[path = "cuda_transfers/example.rs"]
+mod example;
 #[path = "cuda_transfers/forked.rs"]
 mod forked;
 #[path = "cuda_transfers/give_away.rs"]
@@ -13,6 +15,8 @@ mod give_away;
 mod lend;
 #[path = "cuda_transfers/moved.rs"]
 mod moved;
+#[path = "cuda_transfers/peers.rs"]
+mod peers;
 #[path = "cuda_transfers/scope.rs"]
 mod scope;
 #[path = "cuda_transfers/support.rs"]

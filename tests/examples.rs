@@ -197,6 +197,8 @@ fn nested_cargo_the_numbered_examples_run() {
         "05_tensors",
         "06_write_an_allocator",
         "07_fail_each_call",
+        "08_look_at_memory",
+        "09_graph",
     ] {
         let output = run(example, &[]);
 
@@ -205,4 +207,55 @@ fn nested_cargo_the_numbered_examples_run() {
         assert!(output.stderr.is_empty(), "{example}");
         assert!(!stdout.contains("unexpected"), "{example}: {stdout}");
     }
+}
+
+#[test]
+fn nested_cargo_a_trace_is_written_replayed_and_shown() {
+    let folder = std::env::temp_dir().join(format!("replay-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [log, page] = ["trace.csv", "page.html"].map(|name| folder.join(name));
+    let [log, page] = [&log, &page].map(|path| path.to_str().unwrap());
+
+    let first = run(
+        "replay_log",
+        &["--trace", "cnn_inference", "--write", log, "--json"],
+    );
+    let again = run(
+        "replay_log",
+        &[log, "--stack", "statistics,limit=500MiB", "--html", page],
+    );
+
+    let found: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(found["failures"], 0);
+    assert_eq!(found["peak_asked"], 644_341_408);
+    let stdout = String::from_utf8(again.stdout).unwrap();
+    assert!(
+        again.status.success(),
+        "{}",
+        String::from_utf8_lossy(&again.stderr)
+    );
+    assert!(
+        stdout.contains("first failure:   out of memory on cuda:0: "),
+        "{stdout}"
+    );
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains("class=\"failure\""));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn nested_cargo_a_bad_log_is_one_line_of_error() {
+    let log = std::env::temp_dir().join(format!("bad-log-{}.csv", std::process::id()));
+    std::fs::write(&log, "Action,Pointer,Size\nfree,0x10,8\n").unwrap();
+
+    let output = run("replay_log", &[log.to_str().unwrap()]);
+
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(
+        stderr.contains("line 2 frees 0x10, which is not allocated"),
+        "{stderr}"
+    );
+    std::fs::remove_file(&log).unwrap();
 }

@@ -563,6 +563,55 @@ mod views {
                 },
             }
         }
+
+        #[test]
+        fn shared_views_may_share_bytes_with_each_other_only(
+            shared in any_placements(),
+            exclusive in any_placements(),
+        ) {
+            const LENS: [usize; 2] = [48, 30];
+            let mut buffers = LENS.map(host_buffer);
+            let spans = buffers.iter_mut().map(DeviceMemoryBuffer::as_span_mut);
+            let mut memory =
+                HierarchicalAllocator::new(spans.collect(), &[Device::CPU; 2]).unwrap();
+            let all: Vec<Placement> = shared.iter().chain(&exclusive).copied().collect();
+            let clash = |first: usize, second: usize| {
+                first < second
+                    && second >= shared.len()
+                    && share_a_byte(all[first], all[second])
+            };
+            let overlap = (0..all.len()).any(|a| (0..all.len()).any(|b| clash(a, b)));
+            let outside = all.iter().position(|placement| {
+                let len = LENS.get(usize::try_from(placement.memory_id).unwrap());
+                len.is_none_or(|&len| placement.offset + placement.size > len)
+            });
+
+            match memory.split_mut(&shared, &exclusive) {
+                Ok((views, mut views_mut)) => {
+                    prop_assert!(!overlap && outside.is_none());
+                    let before: Vec<Vec<u8>> =
+                        views.iter().map(|view| view.to_vec().unwrap()).collect();
+                    for view in &mut views_mut {
+                        view.fill(9).unwrap();
+                    }
+                    for (view, (before, placement)) in views.iter().zip(before.iter().zip(&shared)) {
+                        prop_assert_eq!(&view.to_vec().unwrap(), before);
+                        prop_assert_eq!(view.len(), placement.size);
+                    }
+                    for (view, placement) in views_mut.iter().zip(&exclusive) {
+                        prop_assert_eq!(view.len(), placement.size);
+                    }
+                }
+                Err(error) => match *error.kind() {
+                    ErrorKind::Overlap { first, second } => {
+                        prop_assert!(clash(first, second), "{} {}", first, second);
+                        prop_assert_eq!(outside, None);
+                    }
+                    ErrorKind::AtIndex { index, .. } => prop_assert_eq!(Some(index), outside),
+                    ref other => prop_assert!(false, "{:?}", other),
+                },
+            }
+        }
     }
 }
 

@@ -12,9 +12,10 @@ use std::process::{Command, Output};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use device_memory::adaptor::{Arena, Log, Poison, Pool};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
-    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
+    BlockPool, Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
     DeviceTensor, DeviceType, Error, ErrorKind, HostAllocator, MemoryPlan, Operation,
     PlannedBuffer, PlannedMemory, ProcessGeneration, ScalarType, TensorSpec, free_failure_count,
     set_free_failure_hook,
@@ -88,12 +89,54 @@ fn rig(bytes: &[u8]) -> (FakeDevice, DeviceMemoryBuffer) {
     (fake, buffer)
 }
 
+/// Puts an adaptor over a fake.
+type Holder = fn(FakeDevice) -> Arc<dyn DeviceAllocator>;
+
+/// Adaptors that hold memory of the layer below: one line each.
+const HOLDERS: &[Holder] = &[
+    |fake| Arc::new(Arena::over(fake, 4096)),
+    |fake| Arc::new(Poison::over(fake)),
+];
+
 fn is_forked(error: &Error) -> bool {
     matches!(error.root(), ErrorKind::ForkedProcess { .. })
 }
 
 mod forks {
     use super::*;
+
+    #[test]
+    fn pools_are_inert_in_a_child_and_the_parent_goes_on() {
+        alone(
+            "forks::pools_are_inert_in_a_child_and_the_parent_goes_on",
+            || {
+                let fake = FakeDevice::new(CUDA, 1);
+                let pool = Pool::new(fake.clone());
+                let create = |size| {
+                    let allocator = Arc::new(pool.clone());
+                    DeviceMemoryBuffer::create_with(allocator, layout(size), 0)
+                };
+                drop(create(100).unwrap());
+                let blocks = BlockPool::new(create(4096).unwrap(), 64).unwrap();
+                let mut owned = Some((blocks.block().unwrap(), create(1 << 20).unwrap()));
+                let calls = fake.calls().len();
+
+                in_child(|| {
+                    drop(owned.take());
+                    assert!(create(100).unwrap_err().is_forked_process());
+                    assert!(pool.trim(0).unwrap_err().is_forked_process());
+                    assert!(blocks.block().unwrap_err().is_forked_process());
+                    assert_eq!(fake.calls().len(), calls);
+                });
+
+                assert_eq!(blocks.free_blocks(), 63);
+                drop((owned, blocks));
+                assert_eq!(pool.status(0).unwrap().in_use, 0);
+                drop(pool);
+                fake.assert_clean();
+            },
+        );
+    }
 
     // https://github.com/pytorch/pytorch/issues/55643
     // https://github.com/vllm-project/vllm/issues/32611
@@ -120,6 +163,65 @@ mod forks {
                 fake.assert_clean();
             },
         );
+    }
+
+    #[test]
+    fn what_holds_memory_of_a_device_gives_none_back_in_a_child_and_all_in_the_parent() {
+        alone(
+            "forks::what_holds_memory_of_a_device_gives_none_back_in_a_child_and_all_in_the_parent",
+            || {
+                for hold in HOLDERS {
+                    let fake = FakeDevice::new(CUDA, 1);
+                    let mut allocator = Some(hold(fake.clone()));
+                    let create = |allocator: &Option<Arc<dyn DeviceAllocator>>| {
+                        let allocator = allocator.clone().unwrap();
+                        DeviceMemoryBuffer::create_with(allocator, layout(64), 0)
+                    };
+                    drop(create(&allocator).unwrap());
+                    let mut kept = Some(create(&allocator).unwrap());
+                    let live = fake.live_blocks();
+                    let calls = fake.calls().len();
+
+                    in_child(|| {
+                        assert!(is_forked(&create(&allocator).unwrap_err()));
+                        assert!(allocator.as_ref().unwrap().trim(0).is_err());
+                        drop(kept.take());
+                        drop(allocator.take());
+                        assert_eq!((fake.live_blocks(), fake.calls().len()), (live, calls));
+                    });
+
+                    drop(kept);
+                    drop(allocator);
+                    fake.assert_clean();
+                }
+            },
+        );
+    }
+
+    // What a log holds back is written once, by the parent.
+    #[test]
+    fn a_log_writes_nothing_in_a_child() {
+        alone("forks::a_log_writes_nothing_in_a_child", || {
+            let path = env::temp_dir().join(format!("device-memory-fork-{}", std::process::id()));
+            let file = std::fs::File::create(&path).unwrap();
+            let writer = std::io::BufWriter::new(file);
+            let mut log = Some(Arc::new(Log::csv(HostAllocator, writer)));
+            let create = |log: &Option<Arc<Log<HostAllocator>>>| {
+                DeviceMemoryBuffer::create_with(log.clone().unwrap(), layout(64), 0).unwrap()
+            };
+            drop(create(&log));
+
+            in_child(|| {
+                drop(create(&log));
+                assert_eq!(log.as_ref().unwrap().lost(), 2);
+                drop(log.take());
+            });
+
+            drop(log);
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(text.lines().count(), 3, "{text}");
+        });
     }
 
     #[test]

@@ -97,6 +97,42 @@ mod specs {
     }
 
     #[test]
+    fn sizes_change_as_the_dynamism_allows() {
+        let fixed = floats(&[2, 4], CUDA_1);
+        let bounded = fixed.clone().with_dynamism(ShapeDynamism::DynamicBound);
+        let unbounded = fixed.clone().with_dynamism(ShapeDynamism::DynamicUnbound);
+        let why = |result: Result<TensorSpec, Error>| reason(&result.unwrap_err()).to_owned();
+
+        assert_eq!(fixed.resized(&[2, 4]).unwrap(), fixed);
+        assert_eq!(
+            why(fixed.resized(&[2, 3])),
+            "sizes [2, 3] where [2, 4] are planned: they never change"
+        );
+        let smaller = bounded.resized(&[1, 3]).unwrap();
+        assert_eq!(
+            (smaller.sizes(), smaller.size_in_bytes()),
+            (&[1, 3][..], 12)
+        );
+        assert_eq!(smaller.device(), CUDA_1);
+        // The bound is that of all elements together, as in ExecuTorch.
+        assert_eq!(bounded.resized(&[8, 1]).unwrap().strides(), [1, 1]);
+        assert_eq!(bounded.resized(&[0, 99]).unwrap().size_in_bytes(), 0);
+        assert_eq!(
+            why(bounded.resized(&[3, 3])),
+            "sizes [3, 3] where [2, 4] are planned: 36 bytes are more than 32"
+        );
+        assert_eq!(
+            why(bounded.resized(&[8])),
+            "sizes [8] where [2, 4] are planned: the number of dimensions differs"
+        );
+        assert_eq!(
+            unbounded.resized(&[100, 100]).unwrap().size_in_bytes(),
+            40_000
+        );
+        assert!(unbounded.resized(&[usize::MAX, 2]).is_err());
+    }
+
+    #[test]
     fn a_scalar_has_no_dimensions_and_one_element() {
         let spec = floats(&[], CUDA_0);
 

@@ -28,6 +28,7 @@ mod event;
 mod interop;
 mod lane;
 mod order;
+mod ordered;
 mod overaligned;
 mod pool;
 mod probe;
@@ -44,6 +45,7 @@ pub use cudarc;
 pub use interop::{
     AdoptError, BorrowedCudaSlice, BorrowedCudaSliceMut, GiveAwayError, PlainData, lend, lend_mut,
 };
+pub use ordered::CudaOnStream;
 pub use shared_memory::{CudaHostAllocator, CudaManagedAllocator};
 pub use transfer::{Transfer, TransferError, TransferScope, download, transfer_scope, upload};
 pub use uploader::StagedUploader;

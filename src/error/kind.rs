@@ -5,7 +5,10 @@
 use std::error::Error as StdError;
 
 use crate::device::{Device, DeviceType, ParseDeviceError};
-use crate::error::{AllocatorFault, Error, InvalidProgram, Operation, OutOfMemory, PlacementError};
+use crate::error::{
+    AllocatorFault, Error, GraphFault, InvalidProgram, InvalidWeights, Operation, OutOfMemory,
+    PlacementError, PlanError,
+};
 use crate::layout::{LayoutError, TagError};
 
 /// What went wrong.
@@ -199,6 +202,9 @@ pub enum ErrorKind {
     /// A planned range does not lie within its buffer.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// A request has no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A plan needs more bytes on a device than can be addressed.
     #[error("plan needs more bytes on {device} than can be addressed")]
     PlanTooLarge {
@@ -241,6 +247,22 @@ pub enum ErrorKind {
         /// What contradicts what.
         reason: String,
     },
+    /// A tensor of another library is of a version that is not understood.
+    #[error("tensor of version {major}.{minor}, only {understood}.x is understood")]
+    ForeignVersion {
+        /// The major version of the tensor.
+        major: u32,
+        /// The minor version of the tensor.
+        minor: u32,
+        /// The major version that is understood.
+        understood: u32,
+    },
+    /// Memory that must not be written was to be.
+    #[error("memory of {device} is read-only")]
+    ReadOnly {
+        /// Where the memory is.
+        device: Device,
+    },
     /// A program has no method of this name.
     #[error("no method {name:?}: the program has {}", known.join(", "))]
     NoSuchMethod {
@@ -249,9 +271,15 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// A graph contradicts itself, or what is asked of it does.
+    #[error(transparent)]
+    InvalidGraph(#[from] GraphFault),
     /// An ExecuTorch program is malformed.
     #[error(transparent)]
     InvalidProgram(#[from] InvalidProgram),
+    /// A file of weights is malformed, or lacks a tensor.
+    #[error(transparent)]
+    InvalidWeights(#[from] InvalidWeights),
 }
 
 impl From<OutOfMemory> for ErrorKind {

@@ -104,6 +104,13 @@ impl OutOfMemory {
 }
 
 impl OutOfMemory {
+    /// Says that `layout` was asked for, where a layer asked for more than that.
+    pub(crate) fn asked_for(&mut self, layout: DeviceLayout) {
+        self.requested = layout.size();
+        self.align = layout.align();
+        self.tag = layout.tag();
+    }
+
     /// A plan needs `needed` bytes on a device that has `free` of `total`.
     pub(crate) fn of_plan(device: Device, needed: usize, free: usize, total: usize) -> Self {
         Self {

@@ -126,6 +126,19 @@ impl Tag {
         self.0
     }
 
+    /// A number for tables: tags that are made early have low ones.
+    #[inline]
+    pub(crate) const fn to_index(self) -> u16 {
+        u16::from_le_bytes([self.0.rotate_left(1), 0])
+    }
+
+    /// The tag that [`to_index`](Self::to_index) gave the number of.
+    #[inline]
+    pub(crate) const fn from_index(index: u16) -> Self {
+        let [byte, _] = index.to_le_bytes();
+        Self(byte.rotate_right(1))
+    }
+
     /// The tag that [`to_byte`](Self::to_byte) gave the byte of.
     #[inline]
     pub(crate) const fn from_byte(byte: u8) -> Self {

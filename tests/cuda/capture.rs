@@ -160,7 +160,7 @@ fn with_recorded_capture(
             false => allocator.clone(),
         };
         let buffer = empty(&freeing, 64, 0);
-        freeing.record_use(buffer.ptr(), &recorded).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &recorded).unwrap();
         begin_capture(&recorded, MODES[mode]);
 
         let kept = check(&freeing, buffer);

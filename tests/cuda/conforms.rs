@@ -45,14 +45,21 @@ fn it_conforms_in_every_schedule_with_and_without_pools_on_1_and_2_devices() {
 }
 
 #[test]
-fn it_conforms_on_8_devices() {
+fn it_conforms_in_every_schedule_with_and_without_pools_on_8_devices() {
     let fake = driver(8);
-    let allocator = CudaAllocator::open().unwrap();
+    for pools in [true, false] {
+        for schedule in Schedule::all(1) {
+            restart(&fake, 8, pools);
+            fake.set_schedule(schedule);
+            let allocator = CudaAllocator::open().unwrap();
+            let what = format!("8 devices, pools {pools}, {schedule:?}");
 
-    conforms(&fake, &suite(&allocator).max_align(1 << 12), "8 devices");
+            conforms(&fake, &suite(&allocator).max_align(1 << 12), &what);
 
-    drop(allocator);
-    assert_all_given_back(&fake);
+            drop(allocator);
+            assert_all_given_back(&fake);
+        }
+    }
 }
 
 #[test]

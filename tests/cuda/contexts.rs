@@ -208,7 +208,7 @@ fn the_last_handle_of_a_recorded_stream_leaves_them_as_they_were() {
     let allocator = ready();
     for dropped_on in [None, Some(0), Some(1)] {
         let buffer = empty(&allocator, 8, 0);
-        allocator.record_use(buffer.ptr(), &stream(0)).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &stream(0)).unwrap();
         let other = dropped_on.map(|device| CudaContext::new(device).unwrap());
         let before = contexts(&fake);
 

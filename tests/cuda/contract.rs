@@ -123,6 +123,30 @@ fn a_tebibyte_is_out_of_memory_with_the_numbers() {
     }
 }
 
+// A driver may refuse a size that it can not have for its value.
+#[test]
+fn a_size_beyond_the_device_is_out_of_memory_whatever_the_driver_calls_it() {
+    let fake = driver(1);
+    for (pools, call) in [(true, "cuMemAllocAsync"), (false, "cuMemAlloc_v2")] {
+        restart(&fake, 1, pools);
+        let allocator = CudaAllocator::open().unwrap();
+        let total = allocator.memory_info(0).unwrap().unwrap().total;
+        let failed = |size| {
+            fake.fail(call, 1, 1);
+            allocator.allocate(layout(size), 0).unwrap_err()
+        };
+
+        let beyond = failed(total + 1);
+        let within = failed(total);
+
+        assert_eq!(beyond.out_of_memory().unwrap().device_total, Some(total));
+        assert!(!within.is_out_of_memory(), "{within}");
+        assert!(within.to_string().contains("INVALID_VALUE"), "{within}");
+        drop(allocator);
+        assert_all_given_back(&fake);
+    }
+}
+
 #[test]
 fn what_is_in_use_is_missing_from_the_report() {
     let fake = driver(1);

@@ -281,7 +281,7 @@ fn of_a_handle_on_a_stream_each_call_may_fail_and_no_event_is_left() {
                 let [own, other] = [0; 2].map(stream);
                 let handle = allocator.on_stream(&own).unwrap();
                 let kept = crate::support::filled(&handle, &[1; 64], 0);
-                handle.record_use(kept.ptr(), &other).unwrap();
+                CudaAllocator::record_use(kept.as_span(), &other).unwrap();
                 fake.clear_calls();
                 fake.fail_call_number(nth, code);
 

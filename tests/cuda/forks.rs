@@ -53,7 +53,7 @@ fn what_a_child_inherits_is_inert_and_the_parent_goes_on() {
                 types.map(|kind| DeviceMemoryBuffer::from_host(b"kept", kind, 0).unwrap()),
             );
             all.extend([filled(&allocator), filled(&handle)]);
-            allocator.record_use(all[3].ptr(), &stream).unwrap();
+            CudaAllocator::record_use(all[3].as_span(), &stream).unwrap();
             let (calls, live) = (fake.total_calls(), fake.live());
             // The streams are the crate's to keep, in parent and child.
             drop(stream);

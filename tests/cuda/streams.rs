@@ -340,9 +340,7 @@ fn a_failed_free_on_a_stream_gives_the_buffer_back() {
     let stream = stream(0);
     let on_stream = CudaAllocator::open().unwrap().on_stream(&stream).unwrap();
     let buffer = filled(&on_stream, &bytes(64), 0);
-    on_stream
-        .record_use(buffer.ptr(), &crate::support::stream(0))
-        .unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &crate::support::stream(0)).unwrap();
     for call in [
         "cuStreamIsCapturing",
         "cuEventCreate",
@@ -350,9 +348,7 @@ fn a_failed_free_on_a_stream_gives_the_buffer_back() {
         "cuMemFreeAsync",
     ] {
         let buffer = filled(&on_stream, &bytes(64), 0);
-        on_stream
-            .record_use(buffer.ptr(), &crate::support::stream(0))
-            .unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &crate::support::stream(0)).unwrap();
         fake.fail(call, 1, 999);
 
         let failure = buffer.free().unwrap_err();

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::thread;
 
-use device_memory::DeviceAllocator;
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::backend::cuda::cudarc::driver::{CudaContext, CudaStream};
+use device_memory::testing::FaultInjector;
+use device_memory::{DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType};
 use fakecuda::{FakeCuda, Run, Schedule};
 
 use crate::support::{
     FreeFailures, address, assert_all_given_back, assert_no_memory, driver, empty, enqueue_write,
-    handle, make_none_current, restart, stream,
+    handle, layout, make_none_current, restart, stream,
 };
 
 /// Runs what waits so that the free is reached as early as it can be.
@@ -48,7 +49,7 @@ fn a_free_waits_for_the_streams_that_were_recorded() {
             for other in [&second, &third] {
                 join(other, &first);
                 enqueue_write(other, address(&buffer), 1, 64);
-                on_stream.record_use(buffer.ptr(), other).unwrap();
+                CudaAllocator::record_use(buffer.as_span(), other).unwrap();
                 enqueue_write(other, address(&buffer), 2, 64);
             }
 
@@ -119,7 +120,7 @@ fn a_free_waits_for_recorded_work_of_a_stream_of_another_device() {
             let buffer = empty(&freeing, 64, 0);
             own.synchronize().unwrap();
             enqueue_write(&peer, address(&buffer), 1, 64);
-            freeing.record_use(buffer.ptr(), &peer).unwrap();
+            CudaAllocator::record_use(buffer.as_span(), &peer).unwrap();
 
             drop(buffer);
             run_the_free_first(&fake, Some(&own), 0);
@@ -155,8 +156,8 @@ fn recorded_null_streams_of_two_devices_are_told_apart() {
     let buffer = empty(&on_stream, 64, 0);
     own.synchronize().unwrap();
     enqueue_write(&peer, address(&buffer), 1, 64);
-    on_stream.record_use(buffer.ptr(), &own).unwrap();
-    on_stream.record_use(buffer.ptr(), &peer).unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &own).unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &peer).unwrap();
 
     drop(buffer);
     for _ in 0..4 {
@@ -184,7 +185,7 @@ fn recorded_work_of_the_per_thread_stream_is_refused_or_waited_for_from_any_thre
         let buffer = empty(&freeing, 64, 0);
         freeing.synchronize(0).unwrap();
         enqueue_write(&per_thread, address(&buffer), 1, 64);
-        if let Err(error) = freeing.record_use(buffer.ptr(), &per_thread) {
+        if let Err(error) = CudaAllocator::record_use(buffer.as_span(), &per_thread) {
             assert!(error.is_not_supported(), "{error:?}");
             fake.run_schedule(Run::All);
         }
@@ -197,7 +198,74 @@ fn recorded_work_of_the_per_thread_stream_is_refused_or_waited_for_from_any_thre
 }
 
 #[test]
-fn a_use_is_recorded_by_any_handle_of_the_allocator() {
+fn a_use_of_a_part_is_waited_for_when_the_whole_is_freed() {
+    let fake = driver(1);
+    for (size, align) in [(64, 64), (64, 4096), (4096, 256)] {
+        for part in [0, 1, size / 2, size - 1] {
+            restart(&fake, 1, true);
+            fake.set_schedule(Schedule::Delayed);
+            let [first, second, third] = [0; 3].map(stream);
+            let on_stream = CudaAllocator::open().unwrap().on_stream(&first).unwrap();
+            let layout = DeviceLayout::new(size, align).unwrap();
+            let handle = Arc::new(on_stream.clone());
+            let buffer = DeviceMemoryBuffer::create_with(handle, layout, 0).unwrap();
+            let next = empty(&on_stream, 64, 0);
+            for other in [&second, &third] {
+                join(other, &first);
+                enqueue_write(other, address(&buffer) + part as u64, 1, 1);
+                let span = buffer.as_span().subspan(part, 1).unwrap();
+                CudaAllocator::record_use(span, other).unwrap();
+            }
+            CudaAllocator::record_use(buffer.as_span(), &third).unwrap();
+            CudaAllocator::record_use(next.as_span(), &second).unwrap();
+
+            drop(buffer);
+            assert_eq!(fake.count("cuEventRecord"), 2 + 2, "once a stream");
+            drop(next);
+            run_the_free_first(&fake, Some(&first), 0);
+
+            assert_eq!(fake.count("cuEventRecord"), 2 + 3);
+            assert_no_memory(&fake);
+        }
+    }
+}
+
+#[test]
+fn a_use_of_no_bytes_is_nothing_to_wait_for() {
+    let fake = driver(1);
+    let [first, second] = [0; 2].map(stream);
+    let on_stream = CudaAllocator::open().unwrap().on_stream(&first).unwrap();
+    let buffer = empty(&on_stream, 64, 0);
+    let end = buffer.as_span().subspan(64, 0).unwrap();
+
+    CudaAllocator::record_use(end, &second).unwrap();
+    drop(buffer);
+
+    assert_eq!(fake.count("cuEventRecord"), 0);
+    assert_eq!(Arc::strong_count(&second), 1);
+    assert_no_memory(&fake);
+}
+
+// An adaptor may keep a block for others in place of freeing it.
+#[test]
+fn memory_of_an_allocator_that_is_not_cudas_is_refused() {
+    let _fake = driver(1);
+    let allocator = CudaAllocator::open().unwrap();
+    let stream = stream(0);
+    let host = DeviceMemoryBuffer::create(64, DeviceType::Cpu, 0).unwrap();
+    let wrapped = Arc::new(FaultInjector::new(allocator));
+    let wrapped = DeviceMemoryBuffer::create_with(wrapped, layout(64), 0).unwrap();
+
+    for buffer in [&host, &wrapped] {
+        let error = CudaAllocator::record_use(buffer.as_span(), &stream).unwrap_err();
+
+        assert!(error.is_not_supported(), "{error}");
+    }
+    assert_eq!(Arc::strong_count(&stream), 1);
+}
+
+#[test]
+fn a_use_is_recorded_whichever_handle_allocated() {
     let fake = driver(1);
     fake.set_schedule(Schedule::Delayed);
     let allocator = CudaAllocator::open().unwrap();
@@ -207,7 +275,7 @@ fn a_use_is_recorded_by_any_handle_of_the_allocator() {
     join(&second, &first);
     enqueue_write(&second, address(&buffer), 1, 64);
 
-    allocator.record_use(buffer.ptr(), &second).unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &second).unwrap();
     drop((allocator, on_stream, second, buffer));
     run_the_free_first(&fake, Some(&first), 0);
 
@@ -227,7 +295,7 @@ fn a_use_is_forgotten_with_its_block() {
     let buffer = empty(&on_stream, 64, 0);
     let at = address(&buffer);
     for _ in 0..3 {
-        on_stream.record_use(buffer.ptr(), &second).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &second).unwrap();
     }
     drop(buffer);
     assert_eq!(fake.count("cuEventRecord"), 1, "once a stream");
@@ -247,7 +315,7 @@ fn a_use_by_the_stream_itself_costs_nothing() {
     let stream = stream(0);
     let on_stream = CudaAllocator::open().unwrap().on_stream(&stream).unwrap();
     let buffer = empty(&on_stream, 64, 0);
-    on_stream.record_use(buffer.ptr(), &stream).unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &stream).unwrap();
 
     drop(buffer);
 
@@ -271,7 +339,7 @@ fn recording_from_many_threads_while_others_free_loses_nothing() {
                     let buffer = empty(&on_stream, 64, 0);
                     join(other, &streams[id]);
                     enqueue_write(other, address(&buffer), 1, 64);
-                    on_stream.record_use(buffer.ptr(), other).unwrap();
+                    CudaAllocator::record_use(buffer.as_span(), other).unwrap();
                     drop(buffer);
                 }
             });

@@ -79,7 +79,7 @@ fn every_call_may_fail_and_the_buffer_comes_back() {
 
     let calls = rig.fail_each_call(|| {
         let buffer = kept.lock().unwrap().take().unwrap();
-        rig.cuda.record_use(buffer.ptr(), &other).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &other).unwrap();
         let outcome = CudaAllocator::into_cuda_slice::<u8>(buffer, &rig.stream);
         rig.fake.disarm();
         *kept.lock().unwrap() = match outcome {
@@ -103,7 +103,7 @@ fn a_free_on_a_stream_waits_for_uses_that_were_told_of() {
         let mut buffer = rig.device(64);
         buffer.fill(1).unwrap();
 
-        rig.cuda.record_use(buffer.ptr(), &user).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &user).unwrap();
         copy_on(&user, &mut target, &buffer);
         rig.cuda.free_on(buffer, &rig.stream).unwrap();
         rig.stream.synchronize().unwrap();
@@ -124,7 +124,7 @@ fn uses_are_still_known_after_a_free_that_failed() {
     let mut target = user.alloc_zeros::<u8>(64).unwrap();
     let mut buffer = rig.device(64);
     buffer.fill(1).unwrap();
-    rig.cuda.record_use(buffer.ptr(), &user).unwrap();
+    CudaAllocator::record_use(buffer.as_span(), &user).unwrap();
     copy_on(&user, &mut target, &buffer);
     rig.fake.fail("cuMemFreeAsync", 1, FAULT);
 
@@ -221,7 +221,7 @@ fn every_call_of_a_free_may_fail_and_the_buffer_comes_back() {
 
     let calls = rig.fail_each_call(|| {
         let buffer = kept.lock().unwrap().take().unwrap();
-        rig.cuda.record_use(buffer.ptr(), &user).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), &user).unwrap();
         let outcome = rig.cuda.free_on(buffer, &rig.stream);
         rig.fake.disarm();
         *kept.lock().unwrap() = match outcome {

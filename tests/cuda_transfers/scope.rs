@@ -1,11 +1,12 @@
 //! Copies that end with a scope.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use device_memory::backend::cuda::cudarc::driver::CudaContext;
 use device_memory::backend::cuda::cudarc::driver::sys::CUstreamCaptureMode;
 use device_memory::backend::cuda::{TransferScope, transfer_scope};
-use device_memory::{DeviceMemoryBuffer, DeviceType, ErrorKind, Operation, Result};
+use device_memory::{DeviceLayout, DeviceMemoryBuffer, DeviceType, ErrorKind, Operation, Result};
 use fakecuda::Schedule;
 
 use crate::support::{FAULT, Rig};
@@ -67,7 +68,7 @@ fn copies_of_one_scope_are_in_order() {
     })
     .unwrap();
     transfer_scope(&rig.stream, |scope| {
-        scope.copy_on_device(b.as_span_mut(), a.as_span())
+        scope.copy_device_to_device(b.as_span_mut(), a.as_span())
     })
     .unwrap();
     transfer_scope(&rig.stream, |scope| {
@@ -155,9 +156,6 @@ fn lengths_and_devices_are_checked_before_anything_is_copied() {
 #[cfg(feature = "testing")]
 #[test]
 fn addresses_that_are_none_of_the_drivers_are_refused() {
-    use std::sync::Arc;
-
-    use device_memory::DeviceLayout;
     use device_memory::testing::{FakeDevice, FaultInjector};
 
     let rig = Rig::new();
@@ -331,8 +329,8 @@ fn memory_of_another_streams_order_is_waited_for() {
     let rig = Rig::new();
     rig.fake.set_schedule(Schedule::Delayed);
     let own = rig.context.new_stream().unwrap();
-    let handle = std::sync::Arc::new(rig.cuda.on_stream(&own).unwrap());
-    let layout = device_memory::DeviceLayout::from_size(4).unwrap();
+    let handle = Arc::new(rig.cuda.on_stream(&own).unwrap());
+    let layout = DeviceLayout::from_size(4).unwrap();
     let mut device = DeviceMemoryBuffer::create_with(handle, layout, 0).unwrap();
 
     transfer_scope(&rig.stream, |scope| {

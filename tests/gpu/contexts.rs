@@ -81,7 +81,7 @@ fn use_everything(allocator: &CudaAllocator, expected: CUcontext, what: &str) {
         check("try_clone and to_vec");
         buffer.fill(2).unwrap();
         check("fill");
-        allocator.record_use(buffer.ptr(), other).unwrap();
+        CudaAllocator::record_use(buffer.as_span(), other).unwrap();
         check("record_use");
         drop(buffer);
         check("a drop");

@@ -97,7 +97,7 @@ fn round(gpu: &Gpu, at: usize, streams: &[Arc<CudaStream>; 2], shared: &Shared) 
     let on_stream = gpu.allocator.on_stream(&streams[0]).unwrap();
     let ordered = empty(&on_stream, size, 0);
     streams[1].join(&streams[0]).unwrap();
-    on_stream.record_use(ordered.ptr(), &streams[1]).unwrap();
+    CudaAllocator::record_use(ordered.as_span(), &streams[1]).unwrap();
     drop(ordered);
     let host = empty(&shared.host, size, 0);
     let transfer = upload(&streams[1], host, whole).unwrap();

@@ -10,7 +10,7 @@ use device_memory::backend::cuda::{
 };
 
 use crate::gate::Gate;
-use crate::support::{Gpu, MIB, assert_same, bytes, empty, filled, note, stream};
+use crate::support::{Gpu, MIB, assert_same, bytes, empty, filled, note, skip, stream};
 
 /// Page-locked memory with these bytes.
 fn page_locked(bytes: &[u8]) -> DeviceMemoryBuffer {
@@ -89,7 +89,7 @@ fn memory_that_is_not_page_locked_is_copied_by_a_scope_as_well() {
     })
     .unwrap();
     transfer_scope(&stream, |scope| {
-        scope.copy_on_device(second.as_span_mut(), first.as_span())
+        scope.copy_device_to_device(second.as_span_mut(), first.as_span())
     })
     .unwrap();
     transfer_scope(&stream, |scope| {
@@ -193,5 +193,31 @@ fn a_quarter_of_a_gibibyte_is_uploaded_through_two_buffers() {
             weights.copy_to_host_at(at, &mut found).unwrap();
             assert_same(&found, &vec![0xEE; MIB], "around it");
         }
+    }
+}
+
+#[test]
+fn a_scope_copies_between_two_devices() {
+    let Some(gpu) = Gpu::open() else { return };
+    if gpu.count() < 2 {
+        return skip("one device only");
+    }
+    let sent = bytes(16 * MIB + 1, 5);
+    for at in [0, 1] {
+        let stream = stream(at);
+        let source = filled(&gpu.allocator, &sent, 0);
+        let mut target = filled(&gpu.allocator, &vec![0; sent.len()], 1);
+        let mut back = empty(&gpu.allocator, sent.len(), 0);
+
+        transfer_scope(&stream, |scope| {
+            scope.copy_device_to_device(target.as_span_mut(), source.as_span())
+        })
+        .unwrap();
+        transfer_scope(&stream, |scope| {
+            scope.copy_device_to_device(back.as_span_mut(), target.as_span())
+        })
+        .unwrap();
+
+        assert_same(&back.to_vec().unwrap(), &sent, "there and back");
     }
 }

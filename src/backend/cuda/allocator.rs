@@ -98,23 +98,6 @@ impl CudaAllocator {
         })
     }
 
-    /// Tells that work on `stream`, of any device, uses the block at `ptr`, which
-    /// this allocator or a handle of it allocated. Freeing the block waits for what
-    /// the stream was given until then.
-    ///
-    /// # Errors
-    ///
-    /// - [`NotSupported`](ErrorKind::NotSupported): it is the per-thread stream,
-    ///   which is another one on another thread.
-    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the driver is a parent
-    ///   process's.
-    /// - what [`open`](Self::open) returns, if the driver was never found.
-    pub fn record_use(&self, ptr: DevicePtr, stream: &Arc<CudaStream>) -> Result<()> {
-        let lane = Lane::of_any_thread(stream)?;
-        self.shared.uses.record(address(ptr), lane);
-        Ok(())
-    }
-
     /// The device `index`, with its context current until the second part is
     /// dropped, unless the stream is of another or `operation` would spoil a graph
     /// that it is recording.
@@ -129,13 +112,15 @@ impl CudaAllocator {
         let devices = &self.shared.devices;
         let device = devices.get(at.device_type(), index, operation)?;
         let failed = |status: Status| status.into_error(at, operation);
-        let entered = device.enter().map_err(failed)?;
         if let Order::Stream(lane) = &self.order {
             lane.check_device(at)?;
-            if lane.is_capturing().map_err(failed)? {
-                let device = at;
-                return Err(ErrorKind::Capturing { device, operation }.into());
-            }
+        }
+        let entered = device.enter().map_err(failed)?;
+        if let Order::Stream(lane) = &self.order
+            && lane.is_capturing().map_err(failed)?
+        {
+            let device = at;
+            return Err(ErrorKind::Capturing { device, operation }.into());
         }
         Ok((device, entered))
     }

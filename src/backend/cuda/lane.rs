@@ -1,6 +1,6 @@
 //! A stream of the caller's, ready for work of this crate.
 //!
-//! Rank 4. Part of `backend::cuda`. Imports `allocator` and the words.
+//! Rank 4. Part of `backend::cuda`. Imports `allocator`, `span` and the words.
 //!
 //! The stream came from cudarc, which asks nobody whether there is a driver; so
 //! the driver is looked for here before the first call on such a stream.
@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUstream, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUcontext, CUstream, CUstreamCaptureMode};
 
 use super::allocator::{self, CudaAllocator};
 use super::device::{self, Entered, wait_for_context};
@@ -24,6 +24,7 @@ use crate::allocator::{DeviceAllocator, guarded};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::process::ProcessGeneration;
+use crate::span::DeviceSpan;
 
 /// How many wrappers are looked into for the allocator at the bottom.
 const MAX_WRAPPERS: usize = 32;
@@ -174,39 +175,34 @@ impl Lane {
         call(self).map_err(failed)
     }
 
-    /// Checks that memory of `allocator` may be used by work on the stream, and
-    /// makes the stream wait until it is allocated.
+    /// Checks that the memory of `span` may be used by work on the stream, and
+    /// makes the stream wait until it is allocated. Returns the context that the
+    /// memory is of.
     ///
     /// The addresses of an allocator that is not known need not be the driver's,
     /// whatever device it says they are of.
-    pub(super) fn follow(
-        &self,
-        allocator: &dyn DeviceAllocator,
-        operation: Operation,
-    ) -> Result<()> {
+    pub(super) fn follow(&self, span: DeviceSpan<'_>, operation: Operation) -> Result<CUcontext> {
+        let (allocator, device) = (span.allocator(), span.device());
         let Some((cuda, wrapped)) = CudaAllocator::below(allocator) else {
-            return Err(ErrorKind::NotSupported {
-                device: self.device,
-                operation,
-            }
-            .into());
+            return Err(ErrorKind::NotSupported { device, operation }.into());
         };
-        cuda.check_context(self, operation)?;
+        if device == self.device {
+            cuda.check_context(self, operation)?;
+        }
+        let devices = &cuda.shared.devices;
+        let ready = devices.get(device.device_type(), device.index(), operation)?;
         if wrapped {
             // When the block was allocated, and for which stream, is not known.
-            return guarded(self.device, operation, || {
-                allocator.synchronize(self.device.index())
-            });
+            guarded(device, operation, || allocator.synchronize(device.index()))?;
+        } else if let Order::Stream(own) = &cuda.order
+            && !own.is_same(self)
+        {
+            let own = std::slice::from_ref(own);
+            self.call(operation, |lane| {
+                uses::wait_for(lane.handle(), lane.device, own)
+            })?;
         }
-        match &cuda.order {
-            Order::Stream(own) if !own.is_same(self) => {
-                let own = std::slice::from_ref(own);
-                self.call(operation, |lane| {
-                    uses::wait_for(lane.handle(), lane.device, own)
-                })
-            }
-            Order::Stream(_) | Order::Device => Ok(()),
-        }
+        Ok(ready.context())
     }
 
     /// Waits for all work given to the stream until now, in one of several ways.

@@ -9,7 +9,7 @@ use super::device::CudaDevice;
 use super::driver;
 use super::lane::Lane;
 use super::overaligned::Overaligned;
-use super::status::{OUT_OF_MEMORY, Outcome, Status};
+use super::status::{INVALID_VALUE, OUT_OF_MEMORY, Outcome, Status};
 use super::uses;
 use crate::address::DevicePtr;
 use crate::device::{Device, DeviceIndex};
@@ -47,7 +47,7 @@ impl CudaAllocator {
         let (device, _entered) = self.enter(index, operation)?;
         let failed = |status: Status| status.into_error(cuda(index), operation);
         let start = self.shared.overaligned.take_back(ptr, layout);
-        let others = self.shared.uses.take(ptr);
+        let others = self.shared.uses.take(ptr, layout.size());
         let freed = match uses::any_is_capturing(&others) {
             Ok(true) => Err(ErrorKind::Capturing {
                 device: cuda(index),
@@ -96,7 +96,7 @@ impl CudaAllocator {
     ) -> Result<DevicePtr> {
         let (device, _entered) = self.enter(index, Operation::Allocate)?;
         let Some(size) = Overaligned::size_to_allocate(layout) else {
-            return Err(Self::out_of_memory(layout, cuda(index)));
+            return Err(Self::report(layout, cuda(index)).into());
         };
         let start = self
             .allocate_block(device, size)
@@ -113,26 +113,29 @@ impl CudaAllocator {
         Error::backend(device, Operation::Allocate, text)
     }
 
-    /// The error for an allocation that failed.
+    /// The error for an allocation that failed. The context is current.
     #[cold]
     pub(super) fn not_allocated(status: Status, layout: DeviceLayout, device: Device) -> Error {
-        if status.code == OUT_OF_MEMORY {
-            Self::out_of_memory(layout, device)
+        let report = Self::report(layout, device);
+        // A driver may call a size that is beyond it an invalid value.
+        let beyond = |total: usize| status.code == INVALID_VALUE && layout.size() > total;
+        if status.code == OUT_OF_MEMORY || report.device_total.is_some_and(beyond) {
+            report.into()
         } else {
             status.into_error(device, Operation::Allocate)
         }
     }
 
-    /// The report of an allocation that found no room.
-    #[cold]
+    /// What there is to say of an allocation that found no room. The context is
+    /// current.
     #[expect(unsafe_code, reason = "calls the driver")]
-    fn out_of_memory(layout: DeviceLayout, device: Device) -> Error {
+    fn report(layout: DeviceLayout, device: Device) -> OutOfMemory {
         let mut report = OutOfMemory::new(device, layout);
         // SAFETY: the context is current.
         if let Ok((free, total)) = unsafe { driver::memory_info() } {
             report.device_free = Some(free);
             report.device_total = Some(total);
         }
-        report.into()
+        report
     }
 }

@@ -18,6 +18,7 @@ pub(super) struct Status {
 /// What a call of the driver gives.
 pub(super) type Outcome<T> = Result<T, Status>;
 
+pub(super) const INVALID_VALUE: u32 = 1;
 pub(super) const OUT_OF_MEMORY: u32 = 2;
 pub(super) const DEINITIALIZED: u32 = 4;
 pub(super) const NO_DEVICE: u32 = 100;

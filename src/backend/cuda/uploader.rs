@@ -8,7 +8,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use super::lane::{Lane, Unsettled};
 use super::transfer::leak;
 use crate::allocator::AllocatorHandle;
 use crate::buffer::DeviceMemoryBuffer;
-use crate::device::Device;
-use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::error::{Operation, Result};
 use crate::layout::DeviceLayout;
+use crate::reading::fill;
 use crate::span::DeviceSpanMut;
 
 const OPERATION: Operation = Operation::CopyHostToDevice;
@@ -83,11 +83,11 @@ impl StagedUploader {
     ///
     /// # Errors
     ///
-    /// - [`NotHostAccessible`](ErrorKind::NotHostAccessible): the host can not
+    /// - [`NotHostAccessible`](crate::ErrorKind::NotHostAccessible): the host can not
     ///   write the memory of `staging`.
     /// - those of [`DeviceMemoryBuffer::create_with`].
     /// - as [`CudaAllocator::open`](crate::backend::cuda::CudaAllocator::open).
-    /// - [`Capturing`](ErrorKind::Capturing): the stream is recording a graph.
+    /// - [`Capturing`](crate::ErrorKind::Capturing): the stream is recording a graph.
     pub fn new(
         stream: &Arc<CudaStream>,
         staging: impl Into<AllocatorHandle>,
@@ -134,19 +134,19 @@ impl StagedUploader {
     ///
     /// # Errors
     ///
-    /// - [`LengthMismatch`](ErrorKind::LengthMismatch): the source ends before
+    /// - [`LengthMismatch`](crate::ErrorKind::LengthMismatch): the source ends before
     ///   `dst` is full. The numbers are those of `dst` and of the bytes read.
-    /// - [`Backend`](ErrorKind::Backend): the reader failed; its error is the source.
-    /// - [`DeviceMismatch`](ErrorKind::DeviceMismatch): `dst` is not on the device
+    /// - [`Backend`](crate::ErrorKind::Backend): the reader failed; its error is the source.
+    /// - [`DeviceMismatch`](crate::ErrorKind::DeviceMismatch): `dst` is not on the device
     ///   of the stream.
-    /// - [`ContextMismatch`](ErrorKind::ContextMismatch): the stream is not of the
+    /// - [`ContextMismatch`](crate::ErrorKind::ContextMismatch): the stream is not of the
     ///   primary context of its device.
-    /// - [`NotSupported`](ErrorKind::NotSupported): the allocator of `dst` is none
+    /// - [`NotSupported`](crate::ErrorKind::NotSupported): the allocator of `dst` is none
     ///   of CUDA's and does not wrap one.
-    /// - [`Capturing`](ErrorKind::Capturing): the stream is recording a graph.
-    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the memory or the driver is a
+    /// - [`Capturing`](crate::ErrorKind::Capturing): the stream is recording a graph.
+    /// - [`ForkedProcess`](crate::ErrorKind::ForkedProcess): the memory or the driver is a
     ///   parent process's.
-    /// - [`Driver`](ErrorKind::Driver): the driver failed.
+    /// - [`Driver`](crate::ErrorKind::Driver): the driver failed.
     pub fn upload(
         &mut self,
         dst: DeviceSpanMut<'_>,
@@ -157,7 +157,7 @@ impl StagedUploader {
         dst.as_span().check_process()?;
         self.lane.check_device(dst.device())?;
         if !dst.is_empty() {
-            self.lane.follow(dst.as_span().allocator(), OPERATION)?;
+            self.lane.follow(dst.as_span(), OPERATION)?;
         }
         let slots = match self.slots.take() {
             Some(slots) => slots,
@@ -288,38 +288,6 @@ fn copy(
         slot.marked = true;
         Ok(())
     })
-}
-
-/// Reads exactly as many bytes as `piece` is long; `before` of `total` were read.
-fn fill(
-    piece: &mut [u8],
-    source: &mut impl Read,
-    device: Device,
-    total: usize,
-    before: usize,
-) -> Result<()> {
-    let mut filled = 0_usize;
-    while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let room = rest.len();
-        match source.read(rest) {
-            Ok(0) => {
-                return Err(ErrorKind::LengthMismatch {
-                    device,
-                    expected: total,
-                    found: before.saturating_add(filled),
-                }
-                .into());
-            }
-            Ok(len) if len <= room => filled = filled.saturating_add(len),
-            Ok(_) => {
-                let lie = io::Error::other("the reader says that it read more than there is room");
-                return Err(Error::backend(device, OPERATION, lie));
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::backend(device, OPERATION, error)),
-        }
-    }
-    Ok(())
 }
 
 fn tell(progress: &mut impl FnMut(u64, u64), done: usize, total: usize) {

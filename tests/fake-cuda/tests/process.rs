@@ -152,6 +152,30 @@ fn child_leaks() {
 }
 
 #[test]
+fn what_was_done_wrong_is_told_at_exit_when_asked_for() {
+    let asked = [("FAKECUDA_VIOLATION_EXIT", "43")];
+    let wrong = child("child_frees_twice", &asked);
+    let silent = child("child_frees_twice", &[]);
+    let right = child("child_leaks", &asked);
+
+    assert_eq!(wrong.status.code(), Some(43), "{}", text(&wrong));
+    assert!(text(&wrong).contains("double free"), "{}", text(&wrong));
+    assert!(silent.status.success(), "{}", text(&silent));
+    assert!(right.status.success(), "{}", text(&right));
+}
+
+#[test]
+#[ignore = "run by another test"]
+fn child_frees_twice() {
+    fresh();
+    result::init().unwrap();
+    // SAFETY: the context is retained.
+    unsafe { result::ctx::set_current(retain(0)) }.unwrap();
+    let ptr = alloc(77);
+    assert_eq!((free(ptr), free(ptr)), (0, 1));
+}
+
+#[test]
 fn the_driver_is_shut_down_when_the_process_exits() {
     let output = child("child_frees_at_exit", &[]);
 

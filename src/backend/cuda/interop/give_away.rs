@@ -8,7 +8,6 @@ use cudarc::driver::{CudaSlice, CudaStream, DeviceRepr};
 
 use super::plain::PlainData;
 use super::shell;
-use crate::address::DevicePtr;
 use crate::backend::cuda::allocator::{CudaAllocator, address};
 use crate::backend::cuda::driver;
 use crate::backend::cuda::lane::Lane;
@@ -164,7 +163,7 @@ impl CudaAllocator {
         let ready = devices.get(device.device_type(), device.index(), operation)?;
         let layout = buffer.layout();
         let overaligned = &self.shared.overaligned;
-        after_uses(maker, &lane, buffer.ptr(), operation, |lane| {
+        after_uses(maker, &lane, buffer, operation, |lane| {
             let ptr = address(buffer.ptr());
             let freed = lane.call(operation, |lane| {
                 let start = overaligned.take_back(ptr, layout);
@@ -217,7 +216,7 @@ fn give_away<T: DeviceRepr>(
         return Err(not_supported(&lane, operation));
     }
     let len = shell::count::<T>(&lane, buffer.ptr(), buffer.size())?;
-    after_uses(maker, &lane, buffer.ptr(), operation, |lane| {
+    after_uses(maker, &lane, buffer, operation, |lane| {
         // SAFETY: the memory is a whole block that was allocated in stream order
         // on this device, which is how cudarc frees it; the buffer gives it up if
         // this succeeds, and the slice is on a stream that waits for its uses.
@@ -244,32 +243,28 @@ fn maker_of<'a>(
 fn after_uses<T>(
     maker: &CudaAllocator,
     lane: &Lane,
-    ptr: DevicePtr,
+    buffer: &DeviceMemoryBuffer,
     operation: Operation,
     last: impl FnOnce(&Lane) -> Result<T>,
 ) -> Result<T> {
-    maker_is_followed(maker, lane, operation)?;
+    // Without a stream of its own, allocations and copies are complete for all;
+    // else the stream waits for that one, which is also the stream of what used
+    // the memory without telling.
+    if let Order::Stream(_) = maker.order {
+        lane.follow(buffer.as_span(), operation)?;
+    }
     let uses = &maker.shared.uses;
-    let others = uses.take(address(ptr));
+    let ptr = address(buffer.ptr());
+    let others = uses.take(ptr, buffer.size());
     let done = lane
         .call(operation, |lane| {
             uses::wait_for(lane.handle(), lane.device(), &others)
         })
         .and_then(|()| last(lane));
     if done.is_err() {
-        uses.put_back(address(ptr), others);
+        uses.put_back(ptr, others);
     }
     done
-}
-
-/// Makes the stream wait for that of the handle that allocated, which is also the
-/// stream of what used the memory without telling.
-fn maker_is_followed(maker: &CudaAllocator, lane: &Lane, operation: Operation) -> Result<()> {
-    match maker.order {
-        // Its allocations and copies are complete for all streams.
-        Order::Device => Ok(()),
-        Order::Stream(_) => lane.follow(maker, operation),
-    }
 }
 
 #[cold]

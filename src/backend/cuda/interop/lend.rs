@@ -214,7 +214,7 @@ impl<'a, T> BorrowedCudaSlice<'a, T> {
         lane.check_device(span.device())?;
         let len = shell::count::<T>(lane, span.ptr(), span.len())?;
         if len != 0 {
-            lane.follow(span.allocator(), operation)?;
+            lane.follow(span, operation)?;
         }
         // SAFETY: the memory is one block on this device for `'a`, and has room
         // for so many values; the slice is never dropped (invariant 0).

@@ -163,7 +163,7 @@ impl Transfer {
         if bytes.is_empty() {
             return Ok(());
         }
-        lane.follow(device.allocator(), operation)?;
+        lane.follow(device.as_span(), operation)?;
         let (size, ptr) = (bytes.len(), address(device.ptr()));
         let bytes = bytes.as_mut_ptr().cast::<c_void>();
         let fence = lane.call(operation, Event::new)?;

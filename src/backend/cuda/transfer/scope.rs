@@ -6,9 +6,11 @@ use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr;
 use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUcontext;
 
 use crate::backend::cuda::allocator::address;
 use crate::backend::cuda::driver;
@@ -226,35 +228,61 @@ impl<'env> TransferScope<'env> {
         })
     }
 
-    /// Starts to copy the whole of `src` to `dst`, both on the device of the
-    /// stream.
+    /// Starts to copy the whole of `src` to `dst`, of which one is on the device of
+    /// the stream and the other on any.
+    ///
+    /// Between devices that are not peers, the driver goes through the host.
     ///
     /// # Errors
     ///
-    /// As [`copy_to_device`](Self::copy_to_device), for both sides.
+    /// As [`copy_to_device`](Self::copy_to_device), for both sides;
+    /// [`DeviceMismatch`](ErrorKind::DeviceMismatch) if neither is on the device of
+    /// the stream.
     #[expect(unsafe_code, reason = "calls the driver")]
-    pub fn copy_on_device(&self, dst: DeviceSpanMut<'env>, src: DeviceSpan<'env>) -> Result<()> {
+    pub fn copy_device_to_device(
+        &self,
+        dst: DeviceSpanMut<'env>,
+        src: DeviceSpan<'env>,
+    ) -> Result<()> {
         let operation = Operation::CopyDeviceToDevice;
         check_len(dst.device(), dst.len(), src.len())?;
-        self.check(dst.as_span(), operation)?;
-        self.check(src, operation)?;
+        if dst.device() != self.lane.device() {
+            self.lane.check_device(src.device())?;
+        }
+        let to_context = self.follow(dst.as_span(), operation)?;
+        let from_context = self.follow(src, operation)?;
         let (size, to, from) = (src.len(), address(dst.ptr()), address(src.ptr()));
         self.start(operation, size, |lane| {
-            // SAFETY: as for copies from the host; `dst` is exclusive, so they do
-            // not overlap.
-            unsafe { driver::copy_on_device_async(to, from, size, lane.handle()) }
+            if dst.device() == src.device() {
+                // SAFETY: as for copies from the host; `dst` is exclusive, so they
+                // do not overlap.
+                unsafe { driver::copy_on_device_async(to, from, size, lane.handle()) }
+            } else {
+                // SAFETY: as above; each address is of the context beside it, which
+                // the allocator of its view keeps.
+                unsafe {
+                    driver::copy_peer_async(to, to_context, from, from_context, size, lane.handle())
+                }
+            }
         })
     }
 
-    /// Checks that work on the stream may use the memory of `span`.
+    /// Checks that work on the stream may use the memory of `span`, which is on its
+    /// device.
     fn check(&self, span: DeviceSpan<'_>, operation: Operation) -> Result<()> {
+        self.lane.check_device(span.device())?;
+        self.follow(span, operation).map(drop)
+    }
+
+    /// Makes the stream wait until the memory of `span` is allocated, and returns
+    /// the context that it is of: null for no memory, of which nothing is copied.
+    fn follow(&self, span: DeviceSpan<'_>, operation: Operation) -> Result<CUcontext> {
         self.lane.check_process()?;
         span.check_process()?;
-        self.lane.check_device(span.device())?;
         if span.is_empty() {
-            return Ok(());
+            return Ok(ptr::null_mut());
         }
-        self.lane.follow(span.allocator(), operation)
+        self.lane.follow(span, operation)
     }
 
     /// Gives the stream a copy of `size` bytes, and marks the end of it.

@@ -79,18 +79,31 @@ pub(super) fn at_exit() {
         if state.settings.shut_down_at_exit {
             state.settings.shut_down = true;
         }
-        let wanted = std::env::var("FAKECUDA_LEAK_EXIT");
-        let Some(code) = wanted.ok().and_then(|code| code.parse::<i32>().ok()) else {
-            return;
-        };
+        if !state.violations.is_empty() {
+            let text = state.violations.join("\n");
+            end("FAKECUDA_VIOLATION_EXIT", &format!("done wrong:\n{text}\n"));
+        }
         if leaks(&state) {
-            let text = format!("fake-cuda: alive at exit:\n{}", live(&state));
-            // SAFETY: the bytes are there for the length given.
-            unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
-            // SAFETY: the process is at its end, and nothing after this runs.
-            unsafe { libc::_exit(code) };
+            end(
+                "FAKECUDA_LEAK_EXIT",
+                &format!("alive at exit:\n{}", live(&state)),
+            );
         }
     }
     // SAFETY: `report` lives as long as the library, which is never unloaded.
     unsafe { libc::atexit(report) };
+}
+
+/// Ends the process with a text and the code that a variable of the environment
+/// names, if there is one.
+fn end(variable: &str, text: &str) {
+    let code = std::env::var(variable).ok();
+    let Some(code) = code.and_then(|code| code.parse::<i32>().ok()) else {
+        return;
+    };
+    let text = format!("fake-cuda: {text}");
+    // SAFETY: the bytes are there for the length given.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    // SAFETY: the process is at its end, and nothing after this runs.
+    unsafe { libc::_exit(code) };
 }

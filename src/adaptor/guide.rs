@@ -1,0 +1,4 @@
+#![doc = include_str!("guide.md")]
+//!
+//! ---
+//! Rank 4. Documentation only.

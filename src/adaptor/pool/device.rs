@@ -1,0 +1,97 @@
+//! The memory of one device.
+//!
+//! Rank 4. Part of `adaptor::pool`. Imports the words.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, ReentrantMutex};
+
+use super::heap::{Heap, UNIT_LOG2};
+use super::on_stream::StreamState;
+use super::slots::Slots;
+use super::status::{PoolStatus, Tally};
+use crate::address::DevicePtr;
+use crate::device::Device;
+use crate::layout::DeviceLayout;
+
+/// What a pool has of one device. Persistent memory is in segments of its own.
+#[derive(Debug)]
+pub(super) struct PoolDevice {
+    pub(super) device: Device,
+    pub(super) transient: Mutex<Heap>,
+    pub(super) persistent: Mutex<Heap>,
+    pub(super) slots: Slots,
+    pub(super) tally: Tally,
+    /// Held by the one thread that is on the ladder, so that others do not take
+    /// what it makes free, nor more segments than are needed. The layer below may
+    /// call back, so it is reentrant.
+    pub(super) turn: ReentrantMutex<()>,
+}
+
+impl PoolDevice {
+    pub(super) fn new(device: Device, small_units: usize) -> Self {
+        Self {
+            device,
+            transient: Mutex::new(Heap::new(true)),
+            persistent: Mutex::new(Heap::new(false)),
+            slots: Slots::new(small_units, Slots::groups_here()),
+            tally: Tally::default(),
+            turn: ReentrantMutex::new(()),
+        }
+    }
+
+    /// The blocks that one of a layout is among.
+    pub(super) fn part(&self, layout: DeviceLayout) -> &Mutex<Heap> {
+        if layout.tag().is_persistent() {
+            &self.persistent
+        } else {
+            &self.transient
+        }
+    }
+
+    pub(super) fn parts(&self) -> [&Mutex<Heap>; 2] {
+        [&self.transient, &self.persistent]
+    }
+
+    /// Looks for a free block.
+    pub(super) fn search(
+        &self,
+        layout: DeviceLayout,
+        size: usize,
+        order: Option<&Arc<StreamState>>,
+    ) -> Option<DevicePtr> {
+        self.tally.searches.add();
+        let align = layout.align().max(1_usize.wrapping_shl(UNIT_LOG2));
+        let found = self.part(layout).lock().take(order, size, align);
+        if found.is_some() {
+            self.tally.found.add();
+        }
+        found
+    }
+
+    /// The bytes held from the layer below.
+    pub(super) fn reserved(&self) -> usize {
+        let reserved = self.parts().map(|part| part.lock().reserved());
+        reserved.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// The bytes held and not in blocks that were handed out or kept.
+    pub(super) fn unused(&self) -> usize {
+        let unused = self.parts().map(|part| {
+            let heap = part.lock();
+            heap.reserved().saturating_sub(heap.used())
+        });
+        unused.into_iter().fold(0, usize::saturating_add)
+    }
+
+    pub(super) fn status(&self) -> PoolStatus {
+        let mut status = {
+            let heap = self.transient.lock();
+            heap.status(&self.slots.kept())
+        };
+        let persistent = self.persistent.lock().status(&[]);
+        status.add(&persistent);
+        status.persistent = persistent.reserved;
+        status
+    }
+}

@@ -1,0 +1,340 @@
+//! The blocks of one device and one kind of memory, as they are kept under a lock.
+//!
+//! Rank 4. Part of `adaptor::pool`. Imports `free_space`, `stream` and the words.
+//!
+//! Nothing here calls the layer below or a stream: that is done between two uses
+//! of the lock.
+
+use std::sync::Arc;
+
+use super::on_stream::StreamState;
+use super::status::PoolStatus;
+use crate::address::DevicePtr;
+use crate::free_space::{FreeSpace, Lot};
+use crate::layout::DeviceLayout;
+use crate::stream::Fence;
+
+/// All sizes are multiples of so many bytes, as an exponent of two.
+pub(super) const UNIT_LOG2: u32 = 8;
+
+/// A segment: where it is, and as what it was allocated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Base {
+    pub(super) ptr: DevicePtr,
+    pub(super) layout: DeviceLayout,
+}
+
+/// A fence, and what of the heap becomes free when it is done.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) fences: Vec<Arc<dyn Fence>>,
+    pub(super) what: Holding,
+}
+
+/// What of the heap waits for fences.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holding {
+    /// All blocks of a lot.
+    Lot(Lot),
+    /// A block in use, which starts there.
+    Block(usize),
+}
+
+/// The blocks that were freed in the order of one stream.
+#[derive(Debug)]
+struct StreamLots {
+    stream: Arc<StreamState>,
+    lots: Vec<StreamLot>,
+}
+
+/// Blocks of a stream. Its own work may use them at once; other work may when the
+/// fence is done. Blocks are added only while there is no fence.
+#[derive(Debug)]
+struct StreamLot {
+    lot: Lot,
+    fence: Option<Arc<dyn Fence>>,
+    /// Whether no blocks are added any more.
+    closed: bool,
+}
+
+/// A block that was freed while work of other streams used it.
+#[derive(Debug)]
+struct Pending {
+    start: usize,
+    fences: Vec<Arc<dyn Fence>>,
+    /// In whose order it was freed.
+    order: Option<Arc<StreamState>>,
+}
+
+/// The blocks.
+#[derive(Debug)]
+pub(super) struct Heap {
+    pub(super) space: FreeSpace<Base>,
+    streams: Vec<StreamLots>,
+    pending: Vec<Pending>,
+    reserved: usize,
+    /// Whether small blocks kept by streams are of this heap.
+    keeps_small: bool,
+}
+
+impl Heap {
+    pub(super) fn new(keeps_small: bool) -> Self {
+        Self {
+            keeps_small,
+            space: FreeSpace::new(UNIT_LOG2),
+            streams: Vec::new(),
+            pending: Vec::new(),
+            reserved: 0,
+        }
+    }
+
+    /// Takes a block for work in an order: one that was freed in that order, else
+    /// one that anybody may have.
+    pub(super) fn take(
+        &mut self,
+        order: Option<&Arc<StreamState>>,
+        size: usize,
+        align: usize,
+    ) -> Option<DevicePtr> {
+        let own = order.and_then(|order| {
+            let at = self.position(order)?;
+            let lots = &self.streams.get(at)?.lots;
+            let mut found = lots.iter().rev();
+            found.find_map(|own| self.space.take(own.lot, size, align))
+        });
+        let taken = match own {
+            Some(taken) => taken,
+            None => self.space.take(FreeSpace::<Base>::COMMON, size, align)?,
+        };
+        taken.base.ptr.checked_add(taken.offset)
+    }
+
+    /// Gives a block back in an order. Says whether nothing else of its segment is
+    /// in use, or `None` if no block starts there.
+    pub(super) fn give(&mut self, start: usize, order: Option<&Arc<StreamState>>) -> Option<bool> {
+        let lot = match order {
+            Some(order) => self.open_lot(order)?,
+            None => FreeSpace::<Base>::COMMON,
+        };
+        self.space.give(start, lot)
+    }
+
+    /// Gives a block back that others may have only when all fences are done.
+    pub(super) fn give_later(
+        &mut self,
+        start: usize,
+        fences: Vec<Arc<dyn Fence>>,
+        order: Option<Arc<StreamState>>,
+    ) -> Option<()> {
+        self.space.size_of(start)?;
+        self.pending.push(Pending {
+            start,
+            fences,
+            order,
+        });
+        Some(())
+    }
+
+    /// Adds a segment. `None` if there are too many.
+    pub(super) fn add(&mut self, base: Base) -> Option<()> {
+        let size = base.layout.size();
+        self.space.add(base.ptr.addr(), size, base)?;
+        self.reserved = self.reserved.saturating_add(size);
+        Some(())
+    }
+
+    /// Takes unused segments away, until there are no more or `enough` says so of
+    /// the bytes taken.
+    pub(super) fn remove_unused(&mut self, enough: impl Fn(usize) -> bool) -> Vec<Base> {
+        let mut removed = Vec::new();
+        let mut bytes = 0_usize;
+        for segment in self.space.whole() {
+            if enough(bytes) {
+                break;
+            }
+            if let Some(base) = self.space.remove(segment) {
+                let size = base.layout.size();
+                bytes = bytes.saturating_add(size);
+                self.reserved = self.reserved.saturating_sub(size);
+                removed.push(base);
+            }
+        }
+        removed
+    }
+
+    /// Closes the lots of streams that hold anything, so that a fence made after
+    /// this covers all of them, and returns those that lack one.
+    pub(super) fn close_lots(&mut self) -> Vec<(Arc<StreamState>, Lot)> {
+        if self.keeps_small {
+            let states = self.streams.iter().map(|own| Arc::clone(&own.stream));
+            for stream in states.collect::<Vec<_>>() {
+                for kept in stream.slots.drain() {
+                    self.give(kept.addr(), Some(&stream));
+                }
+            }
+        }
+        let mut unfenced = Vec::new();
+        for own in &mut self.streams {
+            for lot in &mut own.lots {
+                if lot.fence.is_none() && self.space.bytes_of(lot.lot) > 0 {
+                    lot.closed = true;
+                    unfenced.push((Arc::clone(&own.stream), lot.lot));
+                }
+            }
+        }
+        unfenced
+    }
+
+    /// Notes the fence of a closed lot.
+    pub(super) fn set_fence(&mut self, lot: Lot, fence: Arc<dyn Fence>) {
+        let mut lots = self.streams.iter_mut().flat_map(|own| &mut own.lots);
+        if let Some(own) = lots.find(|own| own.lot == lot) {
+            own.fence = Some(fence);
+        }
+    }
+
+    /// All that waits for fences.
+    pub(super) fn held(&self) -> Vec<Held> {
+        let lots = self.streams.iter().flat_map(|own| &own.lots);
+        let lots = lots.filter_map(|own| {
+            let fences = vec![Arc::clone(own.fence.as_ref()?)];
+            let what = Holding::Lot(own.lot);
+            Some(Held { fences, what })
+        });
+        let blocks = self.pending.iter().map(|pending| Held {
+            fences: pending.fences.clone(),
+            what: Holding::Block(pending.start),
+        });
+        lots.chain(blocks).collect()
+    }
+
+    /// Frees what [`held`](Self::held) named, now that its fences are done.
+    pub(super) fn let_go(&mut self, held: &Held) {
+        match held.what {
+            Holding::Lot(lot) => self.let_lot_go(lot, held),
+            Holding::Block(start) => {
+                let found = self.pending.iter().position(|pending| {
+                    pending.start == start && same(&pending.fences, &held.fences)
+                });
+                if let Some(at) = found {
+                    let pending = self.pending.swap_remove(at);
+                    self.give(start, pending.order.as_ref());
+                }
+            }
+        }
+    }
+
+    fn let_lot_go(&mut self, lot: Lot, held: &Held) {
+        for own in &mut self.streams {
+            let found = own.lots.iter().position(|own| {
+                let fence = own.fence.as_slice();
+                own.lot == lot && same(fence, &held.fences)
+            });
+            if let Some(at) = found {
+                own.lots.swap_remove(at);
+                self.space.open(lot);
+                break;
+            }
+        }
+    }
+
+    /// Forgets a stream if nothing of it is left, and says whether nothing is.
+    pub(super) fn forget(&mut self, stream: &Arc<StreamState>) -> bool {
+        let Some(at) = self.position(stream) else {
+            return true;
+        };
+        let space = &mut self.space;
+        let mut lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
+        let empty = lots.all(|own| space.bytes_of(own.lot) == 0);
+        if empty {
+            for own in self.streams.swap_remove(at).lots {
+                space.open(own.lot);
+            }
+        }
+        empty
+    }
+
+    /// Gets ready for blocks that are freed in the order of a stream.
+    pub(super) fn expect(&mut self, stream: &Arc<StreamState>) -> Option<()> {
+        self.open_lot(stream).map(drop)
+    }
+
+    /// The bytes held from the layer below.
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// The bytes in blocks that were not given back.
+    pub(super) fn used(&self) -> usize {
+        self.space.used_bytes()
+    }
+
+    /// What is held, if the blocks in `kept` are free.
+    pub(super) fn status(&self, kept: &[usize]) -> PoolStatus {
+        let size = |start: &usize| self.space.size_of(*start).unwrap_or(0);
+        let sum = |starts: &mut dyn Iterator<Item = usize>| starts.fold(0, usize::saturating_add);
+        let streams = self.streams.iter();
+        let by_streams = streams.clone().filter(|_| self.keeps_small);
+        let by_streams = by_streams.flat_map(|own| own.stream.slots.kept());
+        let cached_by_streams = sum(&mut by_streams.map(|start| size(&start)));
+        let cached = sum(&mut kept.iter().map(size));
+        let lots = streams.flat_map(|own| &own.lots);
+        let in_lots = sum(&mut lots.map(|own| self.space.bytes_of(own.lot)));
+        let pending = sum(&mut self.pending.iter().map(|pending| size(&pending.start)));
+        let waiting = in_lots
+            .saturating_add(pending)
+            .saturating_add(cached_by_streams);
+        let not_in_use = cached
+            .saturating_add(pending)
+            .saturating_add(cached_by_streams);
+        PoolStatus {
+            reserved: self.reserved,
+            persistent: 0,
+            in_use: self.used().saturating_sub(not_in_use),
+            cached,
+            waiting,
+            free: self.space.bytes_of(FreeSpace::<Base>::COMMON),
+            largest_free: self.space.largest_of(FreeSpace::<Base>::COMMON),
+            segments: self.space.segments(),
+        }
+    }
+
+    fn position(&self, order: &Arc<StreamState>) -> Option<usize> {
+        let is_own = |own: &StreamLots| Arc::ptr_eq(&own.stream, order);
+        self.streams.iter().position(is_own)
+    }
+
+    /// The lot that blocks of a stream are added to. `None` if there are too many.
+    fn open_lot(&mut self, order: &Arc<StreamState>) -> Option<Lot> {
+        let at = match self.position(order) {
+            Some(at) => at,
+            None => {
+                self.streams.push(StreamLots {
+                    stream: Arc::clone(order),
+                    lots: Vec::new(),
+                });
+                self.streams.len().checked_sub(1)?
+            }
+        };
+        let own = self.streams.get_mut(at)?;
+        if let Some(open) = own.lots.iter().find(|lot| !lot.closed) {
+            return Some(open.lot);
+        }
+        let lot = self.space.new_lot()?;
+        own.lots.push(StreamLot {
+            lot,
+            fence: None,
+            closed: false,
+        });
+        Some(lot)
+    }
+}
+
+/// Whether these are the same fences.
+fn same(some: &[Arc<dyn Fence>], others: &[Arc<dyn Fence>]) -> bool {
+    let pairs = some.iter().zip(others);
+    some.len() == others.len()
+        && pairs
+            .into_iter()
+            .all(|(one, other)| Arc::ptr_eq(one, other))
+}

@@ -1,0 +1,257 @@
+//! A pool in the order of a stream.
+//!
+//! Rank 4. Part of `adaptor::pool`. Imports `allocator`, `stream` and the words.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::slots::Slots;
+use super::{Core, Pool};
+use crate::address::DevicePtr;
+use crate::allocator::{DeviceAllocator, MemoryInfo, forward, guarded};
+use crate::device::{Device, DeviceIndex};
+use crate::error::{ErrorKind, Operation, Result};
+use crate::layout::DeviceLayout;
+use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
+
+/// A handle of a [`Pool`] whose allocations, frees and copies are in the order of
+/// a stream; made by [`Pool::on_stream`].
+///
+/// A block that is freed here may still be used by work that the stream was given
+/// before. Work that the stream is given later may have the block at once, and
+/// nobody is asked; others may when the work is done, which is marked only when
+/// memory is short. It serves the device of the stream only.
+///
+/// A block may be freed by any handle of its pool: the free is in the order of
+/// that handle.
+#[derive(Debug)]
+pub struct PoolOnStream<A: StreamOrdered> {
+    core: Arc<Core<A>>,
+    bound: A::Bound,
+    state: Arc<StreamState>,
+}
+
+/// A stream that blocks are freed in the order of.
+#[derive(Debug)]
+pub(super) struct StreamState {
+    id: StreamId,
+    allocator: Box<dyn StreamAllocator>,
+    /// How many handles there are.
+    handles: AtomicUsize,
+    /// Free small blocks, for work of the stream.
+    pub(super) slots: Slots,
+}
+
+impl StreamState {
+    /// Marks the work given to the stream until now.
+    pub(super) fn fence(&self) -> Result<Arc<dyn Fence>> {
+        guarded(self.id.device, Operation::Synchronize, || {
+            self.allocator.fence().map(Arc::from)
+        })
+    }
+
+    /// Whether a handle can free blocks in the order of the stream.
+    pub(super) fn has_handles(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+impl<A: StreamOrdered> Pool<A> {
+    /// A handle of this pool in the order of `stream`.
+    ///
+    /// # Errors
+    ///
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the pool is a parent process's.
+    /// - those of the layer below, if it can not use the stream.
+    pub fn on_stream(&self, stream: &A::Stream) -> Result<PoolOnStream<A>> {
+        let (bound, state) = self.core.stream(stream, true)?;
+        let handle = PoolOnStream {
+            core: Arc::clone(&self.core),
+            bound,
+            state,
+        };
+        let index = handle.state.id.device.index();
+        let device = self.core.device(index, Operation::Open)?;
+        let ready = device.transient.lock().expect(&handle.state);
+        match ready {
+            Some(()) => Ok(handle),
+            None => Err(Core::<A>::too_many(handle.state.id.device, Operation::Open)),
+        }
+    }
+
+    /// Tells that work on `stream`, of any device, uses the block at `ptr` on the
+    /// device `index`. When the block is freed, nobody has it again before the work
+    /// given to the stream until then is done.
+    ///
+    /// Each use costs an event at the free. The layer below is not told.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`on_stream`](Self::on_stream).
+    pub fn record_use(&self, ptr: DevicePtr, index: DeviceIndex, stream: &A::Stream) -> Result<()> {
+        let (_, state) = self.core.stream(stream, false)?;
+        self.core.uses.record((index, ptr.addr()), state);
+        Ok(())
+    }
+}
+
+impl<A: StreamOrdered> Core<A> {
+    /// The stream, bound, and what is kept of it. `handle` has it kept for as long
+    /// as there are handles.
+    fn stream(&self, stream: &A::Stream, handle: bool) -> Result<(A::Bound, Arc<StreamState>)> {
+        self.check_process(0)?;
+        let bind = || guarded(self.at(0), Operation::Open, || self.upstream.bind(stream));
+        let bound = bind()?;
+        let id = bound.id();
+        let allocator: Box<dyn StreamAllocator> = Box::new(bind()?);
+        let mut streams = self.streams.lock();
+        let state = match streams.iter().find(|state| state.id == id) {
+            Some(state) => Arc::clone(state),
+            None => {
+                let state = Arc::new(StreamState {
+                    id,
+                    allocator,
+                    handles: AtomicUsize::new(0),
+                    slots: Slots::new(self.small_units(), 1),
+                });
+                streams.push(Arc::clone(&state));
+                state
+            }
+        };
+        if handle {
+            state.handles.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok((bound, state))
+    }
+}
+
+impl<A: StreamOrdered> Drop for PoolOnStream<A> {
+    fn drop(&mut self) {
+        self.state.handles.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<A: StreamOrdered> PoolOnStream<A> {
+    /// Checks that a device is that of the stream.
+    #[inline]
+    fn check_device(&self, index: DeviceIndex) -> Result<()> {
+        if self.state.id.device.index() == index {
+            Ok(())
+        } else {
+            self.refuse(index)
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, index: DeviceIndex) -> Result<()> {
+        self.core.upstream.check_index(index)?;
+        Err(ErrorKind::DeviceMismatch {
+            expected: self.state.id.device,
+            found: Device::new(self.core.upstream.device_type(), index),
+        }
+        .into())
+    }
+}
+
+// SAFETY: by number of the promises,
+// 1. and 5. They are those of the pool's upstream.
+// 2. to 4. As for the pool. A block that was freed here is handed out to work of
+//    the same stream, or after a fence of it.
+// 6. Copies and fills are those of the upstream bound to the stream, which
+//    promises that it may copy the upstream's blocks.
+// 7. and 9. As for the pool.
+// 8. A layout of no bytes is refused.
+// 10. Addresses are in blocks of the pool's upstream.
+#[expect(unsafe_code, reason = "implements an unsafe trait")]
+unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
+    forward!(self => self.bound; copies, synchronize);
+    forward!(self => self.core.upstream; identity, upstream);
+
+    #[inline]
+    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+        self.check_device(index)?;
+        if self.core.made_in.is_current()
+            && let Some(class) = self.core.class_of(layout)
+            && let Some(ptr) = self.state.slots.take(class)
+        {
+            return Ok(ptr);
+        }
+        self.core.allocate(layout, index, Some(&self.state))
+    }
+
+    unsafe fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+    ) -> Result<()> {
+        self.check_device(index)?;
+        self.core.free(ptr, layout, index, Some(&self.state))
+    }
+
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
+        self.core.memory_info(index)
+    }
+
+    fn trim(&self, index: DeviceIndex) -> Result<usize> {
+        self.core.trim(index)
+    }
+}
+
+/// Which streams use blocks, by device and address.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    streams: Mutex<HashMap<Block, Vec<Arc<StreamState>>>>,
+    /// How many blocks are in the map, to leave it alone when there are none.
+    count: AtomicUsize,
+}
+
+type Block = (DeviceIndex, usize);
+
+impl Uses {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn record(&self, block: Block, stream: Arc<StreamState>) {
+        let mut streams = self.streams.lock();
+        let of_block = streams.entry(block).or_default();
+        if !of_block.iter().any(|known| known.id == stream.id) {
+            of_block.push(stream);
+        }
+        self.count.store(streams.len(), Ordering::Release);
+    }
+
+    /// A fence for each stream that uses a block, besides the one in the order of
+    /// which it is freed. The uses are forgotten, unless a fence can not be had.
+    pub(super) fn fences(
+        &self,
+        block: Block,
+        order: Option<&Arc<StreamState>>,
+    ) -> Result<Vec<Arc<dyn Fence>>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own = order.map(|order| order.id);
+        let of_block = self.take(block);
+        let others = of_block.iter().filter(|stream| Some(stream.id) != own);
+        let fences: Result<Vec<_>> = others.map(|stream| stream.fence()).collect();
+        if fences.is_err() {
+            for stream in of_block {
+                self.record(block, stream);
+            }
+        }
+        fences
+    }
+
+    fn take(&self, block: Block) -> Vec<Arc<StreamState>> {
+        let mut streams = self.streams.lock();
+        let of_block = streams.remove(&block).unwrap_or_default();
+        self.count.store(streams.len(), Ordering::Release);
+        of_block
+    }
+}

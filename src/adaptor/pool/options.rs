@@ -1,0 +1,135 @@
+//! The options of a pool.
+//!
+//! Rank 4. Part of `adaptor::pool`. Imports the words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Core, Pool};
+use crate::allocator::DeviceAllocator;
+use crate::error::OutOfMemory;
+
+/// Asked to make room when a pool has found none; `true` has it try again.
+pub type MakeRoom = Arc<dyn Fn(&OutOfMemory) -> bool + Send + Sync>;
+
+/// How to make a [`Pool`]; all sizes are in bytes, and those of one device.
+///
+/// # Examples
+///
+/// ```
+/// use device_memory::HostAllocator;
+/// use device_memory::adaptor::PoolBuilder;
+///
+/// let pool = PoolBuilder::new()
+///     .growth(64 << 20)
+///     .limit(1 << 30)
+///     .small_limit(32 << 10)
+///     .build(HostAllocator);
+///
+/// assert_eq!(pool.status(0)?.reserved, 0);
+/// # Ok::<(), device_memory::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "this makes no pool until `build` is called"]
+pub struct PoolBuilder {
+    pub(super) initial: usize,
+    pub(super) growth: usize,
+    pub(super) limit: usize,
+    pub(super) small_limit: usize,
+    pub(super) release_threshold: usize,
+    pub(super) make_room: Option<MakeRoom>,
+}
+
+impl Default for PoolBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PoolBuilder {
+    /// The options that suit most programs, each as its method says.
+    pub fn new() -> Self {
+        Self {
+            initial: 0,
+            growth: 32 << 20,
+            limit: usize::MAX,
+            small_limit: 64 << 10,
+            release_threshold: usize::MAX,
+            make_room: None,
+        }
+    }
+
+    /// How much the first request takes from the layer below, if it is not more
+    /// itself. 0 unless said otherwise, which leaves it to
+    /// [`growth`](Self::growth).
+    pub fn initial(mut self, bytes: usize) -> Self {
+        self.initial = bytes;
+        self
+    }
+
+    /// The least that is taken from the layer below at a time: 32 MiB unless said
+    /// otherwise. A request that is larger gets what it needs. If the layer below
+    /// has not that much, no more is taken than the request needs.
+    pub fn growth(mut self, bytes: usize) -> Self {
+        self.growth = bytes;
+        self
+    }
+
+    /// The most that is held from the layer below: no limit unless said otherwise.
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Up to which size blocks are small: 64 KiB unless said otherwise, at most
+    /// 1 MiB. A few free ones of each size class are kept for each of some groups
+    /// of threads, to be had without a lock; 0 keeps none. Sizes of small blocks
+    /// are rounded up to their class, by less than a sixteenth, and all others to
+    /// 256 bytes.
+    pub fn small_limit(mut self, bytes: usize) -> Self {
+        self.small_limit = bytes.min(1 << 20);
+        self
+    }
+
+    /// How much unused memory is kept: all unless said otherwise. With more, a
+    /// free that leaves a whole segment unused gives unused segments back to the
+    /// layer below, until no more than this is left.
+    pub fn release_threshold(mut self, bytes: usize) -> Self {
+        self.release_threshold = bytes;
+        self
+    }
+
+    /// Asks `hook` to make room when there is none, and tries again for as long as
+    /// it returns `true`.
+    ///
+    /// It is called under no lock, on the thread that allocates, with the report
+    /// that would be the error. It may allocate and free, of this pool too. One
+    /// that panics counts as `false`.
+    pub fn on_out_of_memory(
+        mut self,
+        hook: impl Fn(&OutOfMemory) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.make_room = Some(Arc::new(hook));
+        self
+    }
+
+    /// Makes the pool. Nothing is taken from `upstream` before the first request.
+    pub fn build<A: DeviceAllocator>(self, upstream: A) -> Pool<A> {
+        Pool {
+            core: Arc::new(Core::new(upstream, self)),
+        }
+    }
+}
+
+impl fmt::Debug for PoolBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuilder")
+            .field("initial", &self.initial)
+            .field("growth", &self.growth)
+            .field("limit", &self.limit)
+            .field("small_limit", &self.small_limit)
+            .field("release_threshold", &self.release_threshold)
+            .field("make_room", &self.make_room.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,390 @@
+//! Whether a plan is right: an independent answer.
+//!
+//! Rank 2. Part of `plan`.
+//!
+//! Nothing here is shared with the planners: lives, sizes and storage are read from
+//! the request anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use crate::device::Device;
+
+use super::memory_plan::{MemoryPlan, Placement};
+use super::request::PlanRequest;
+use super::value::PlanValue;
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFault {
+    /// It does not place every value once.
+    #[error("{found} placements for {expected} values")]
+    Count {
+        /// How many values there are.
+        expected: usize,
+        /// How many placements.
+        found: usize,
+    },
+    /// A placement is in no buffer, or on another device than the value.
+    #[error("value {value} of {device} is in memory id {memory_id}, which is not of that device")]
+    WrongBuffer {
+        /// The value.
+        value: usize,
+        /// Its device.
+        device: Device,
+        /// The buffer, counted from 0.
+        memory_id: u32,
+    },
+    /// Values of two pools are in one buffer, or values of one pool in two.
+    #[error("values {first} and {second}: their pools and their buffers disagree")]
+    WrongPool {
+        /// A value.
+        first: usize,
+        /// Another.
+        second: usize,
+    },
+    /// A placement has another size than its value.
+    #[error("value {value} has {expected} bytes, its placement {found}")]
+    WrongSize {
+        /// The value.
+        value: usize,
+        /// Its size.
+        expected: usize,
+        /// The size of the placement.
+        found: usize,
+    },
+    /// A value passes the end of its buffer.
+    #[error("value {value} ends at {end}, its buffer at {len}")]
+    OutOfBounds {
+        /// The value.
+        value: usize,
+        /// Where it ends.
+        end: usize,
+        /// Where the buffer ends.
+        len: usize,
+    },
+    /// A value is not aligned, or its buffer is less aligned than it.
+    #[error("value {value} at offset {offset} is not aligned to {align}")]
+    Misaligned {
+        /// The value.
+        value: usize,
+        /// Its offset.
+        offset: usize,
+        /// Its alignment, or that of its device if larger.
+        align: usize,
+    },
+    /// A value is not where it must be.
+    #[error("value {value} is at {found}, it must be at {expected}")]
+    WrongOffset {
+        /// The value.
+        value: usize,
+        /// Where it must be.
+        expected: usize,
+        /// Where it is.
+        found: usize,
+    },
+    /// A value lies in bytes that are reserved.
+    #[error("value {value} is at {offset}, in {reserved} reserved bytes")]
+    Reserved {
+        /// The value.
+        value: usize,
+        /// Its offset.
+        offset: usize,
+        /// How many bytes are reserved.
+        reserved: usize,
+    },
+    /// Two values are alive in one step and share bytes, and none of them uses the
+    /// storage of the other.
+    #[error("values {first} and {second} overlap in step {step}")]
+    Overlap {
+        /// A value.
+        first: usize,
+        /// Another.
+        second: usize,
+        /// A step in which both are alive.
+        step: usize,
+    },
+    /// The buffers of a device are larger than its capacity.
+    #[error("buffers of {device} have {needed} bytes, capacity {capacity}")]
+    OverCapacity {
+        /// The device.
+        device: Device,
+        /// The sum of its buffers.
+        needed: usize,
+        /// Its capacity.
+        capacity: usize,
+    },
+}
+
+/// Checks that `plan` is a plan of `request`.
+///
+/// Takes time near-linear in the number of values and gaps.
+///
+/// # Errors
+///
+/// - [`PlanFault`]: the first thing that is wrong.
+///
+/// # Examples
+///
+/// ```
+/// use device_memory::plan::{PlanRequest, PlanValue, check};
+/// use device_memory::{Device, MemoryPlan, Placement, PlannedBuffer};
+///
+/// let mut request = PlanRequest::new();
+/// request.push(PlanValue::new(64, 0..=1));
+/// request.push(PlanValue::new(64, 1..=2));
+/// let plan = MemoryPlan::new(
+///     vec![PlannedBuffer::new(Device::CPU, 64)],
+///     vec![Placement::new(0, 0, 64), Placement::new(0, 0, 64)],
+/// )?;
+///
+/// let fault = check(&request, &plan).unwrap_err();
+///
+/// assert_eq!(fault.to_string(), "values 0 and 1 overlap in step 1");
+/// # Ok::<(), device_memory::Error>(())
+/// ```
+pub fn check(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> {
+    let (expected, found) = (request.values().len(), plan.placements().len());
+    if expected != found {
+        return Err(PlanFault::Count { expected, found });
+    }
+    let mut pools = Pools::default();
+    for (index, (value, placement)) in request.values().iter().zip(plan.placements()).enumerate() {
+        check_place(request, plan, index, value, placement)?;
+        pools.check(index, value, placement)?;
+    }
+    check_overlaps(request, plan)?;
+    check_capacities(request, plan)
+}
+
+/// Checks where one value is.
+fn check_place(
+    request: &PlanRequest,
+    plan: &MemoryPlan,
+    index: usize,
+    value: &PlanValue,
+    placement: &Placement,
+) -> Result<(), PlanFault> {
+    let memory_id = placement.memory_id;
+    let buffer = usize::try_from(memory_id).ok();
+    let buffer = buffer.and_then(|id| plan.buffers().get(id));
+    let Some(buffer) = buffer.filter(|buffer| buffer.device == value.device) else {
+        return Err(PlanFault::WrongBuffer {
+            value: index,
+            device: value.device,
+            memory_id,
+        });
+    };
+    if placement.size != value.size {
+        return Err(PlanFault::WrongSize {
+            value: index,
+            expected: value.size,
+            found: placement.size,
+        });
+    }
+    let options = request.device(value.device);
+    let offset = placement.offset;
+    let end = offset.saturating_add(value.size);
+    let padded = end.saturating_add(options.padding);
+    if padded > buffer.size {
+        return Err(PlanFault::OutOfBounds {
+            value: index,
+            end: padded,
+            len: buffer.size,
+        });
+    }
+    let other = value.alias.and_then(|alias| {
+        let other = plan.placements().get(alias.of)?;
+        Some((other.memory_id, other.offset.checked_add(alias.offset)?))
+    });
+    // What lies in another value is as aligned as that lets it be.
+    let align = match other {
+        Some(_) => value.align,
+        None => value.align.max(options.align),
+    };
+    let is_aligned = offset.checked_rem(align).is_some_and(|rest| rest == 0);
+    if !is_aligned || buffer.align < align {
+        return Err(PlanFault::Misaligned {
+            value: index,
+            offset,
+            align,
+        });
+    }
+    let due = other.or(value.fixed_offset.map(|offset| (memory_id, offset)));
+    if let Some((id, expected)) = due
+        && (id, expected) != (memory_id, offset)
+    {
+        return Err(PlanFault::WrongOffset {
+            value: index,
+            expected,
+            found: offset,
+        });
+    }
+    let mut reserved = request.reserved();
+    let reserved = reserved.find(|&(device, pool, size)| {
+        (device, pool) == (value.device, value.pool) && offset < size && value.size > 0
+    });
+    match reserved {
+        Some((_, _, reserved)) => Err(PlanFault::Reserved {
+            value: index,
+            offset,
+            reserved,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Which buffer each pool has, and by which value that was seen first.
+#[derive(Default)]
+struct Pools {
+    buffers: HashMap<(Device, u32), (u32, usize)>,
+    pools: HashMap<u32, (u32, usize)>,
+}
+
+impl Pools {
+    fn check(
+        &mut self,
+        index: usize,
+        value: &PlanValue,
+        placement: &Placement,
+    ) -> Result<(), PlanFault> {
+        let key = (value.device, value.pool);
+        let (buffer, first) = *self
+            .buffers
+            .entry(key)
+            .or_insert((placement.memory_id, index));
+        let (pool, other) = *self
+            .pools
+            .entry(placement.memory_id)
+            .or_insert((value.pool, index));
+        let first = match (buffer == placement.memory_id, pool == value.pool) {
+            (true, true) => return Ok(()),
+            (false, _) => first,
+            (true, false) => other,
+        };
+        let second = index;
+        Err(PlanFault::WrongPool { first, second })
+    }
+}
+
+/// Bytes that are needed in a run of steps.
+struct Need {
+    value: usize,
+    first: usize,
+    last: usize,
+    memory_id: u32,
+    bytes: Range<usize>,
+}
+
+/// Checks that no two needs of different storage share bytes in a step.
+fn check_overlaps(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> {
+    let needs = needs(request, plan);
+    // Within a step, what begins comes before what ends.
+    let mut events: Vec<(usize, bool, &Need)> = Vec::new();
+    for need in needs.iter().filter(|need| !need.bytes.is_empty()) {
+        events.push((need.first, false, need));
+        events.push((need.last, true, need));
+    }
+    events.sort_by_key(|&(step, ends, _)| (step, ends));
+    let mut alive: BTreeMap<(u32, usize), (usize, usize)> = BTreeMap::new();
+    for (step, ends, need) in events {
+        let key = (need.memory_id, need.bytes.start);
+        if ends {
+            alive.remove(&key);
+            continue;
+        }
+        let below = alive.range(..=key).next_back();
+        let below = below.filter(|((id, _), (end, _))| *id == key.0 && *end > need.bytes.start);
+        let above = alive.range(key..(need.memory_id, need.bytes.end)).next();
+        if let Some((_, &(_, other))) = below.or(above) {
+            return Err(PlanFault::Overlap {
+                first: need.value.min(other),
+                second: need.value.max(other),
+                step,
+            });
+        }
+        alive.insert(key, (need.bytes.end, need.value));
+    }
+    Ok(())
+}
+
+/// What is needed of each storage: as long as any value in it lives, and of one
+/// with gaps what its gaps leave.
+fn needs(request: &PlanRequest, plan: &MemoryPlan) -> Vec<Need> {
+    let values = request.values();
+    let mut lives: HashMap<usize, (usize, usize)> = HashMap::new();
+    for (index, value) in values.iter().enumerate() {
+        let owner = owner(values, index);
+        let life = lives
+            .entry(owner)
+            .or_insert((value.first_use, value.last_use));
+        life.0 = life.0.min(value.first_use);
+        life.1 = life.1.max(value.last_use);
+    }
+    let mut needs = Vec::new();
+    for (&index, &(first, last)) in &lives {
+        let (Some(value), Some(placement)) = (values.get(index), plan.placements().get(index))
+        else {
+            continue;
+        };
+        let (start, memory_id) = (placement.offset, placement.memory_id);
+        let mut need = |first, last, within: Range<usize>| {
+            needs.push(Need {
+                value: index,
+                first,
+                last,
+                memory_id,
+                bytes: start.saturating_add(within.start)..start.saturating_add(within.end),
+            });
+        };
+        let mut from = Some(first);
+        for gap in &value.gaps {
+            let (begin, end) = (*gap.steps.start(), *gap.steps.end());
+            if let (Some(from), Some(before)) = (from, begin.checked_sub(1))
+                && from <= before
+            {
+                need(from, before, 0..value.size);
+            }
+            if let Some(window) = &gap.window {
+                need(begin, end, window.clone());
+            }
+            from = end.checked_add(1);
+        }
+        if let Some(from) = from.filter(|&from| from <= last) {
+            need(from, last, 0..value.size);
+        }
+    }
+    needs
+}
+
+/// The value whose storage a value uses in the end: itself if it has its own.
+fn owner(values: &[PlanValue], index: usize) -> usize {
+    let mut at = index;
+    for _ in values {
+        match values.get(at).and_then(|value| value.alias) {
+            Some(alias) if alias.of < values.len() => at = alias.of,
+            _ => return at,
+        }
+    }
+    index
+}
+
+fn check_capacities(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> {
+    let mut sums: BTreeMap<Device, usize> = BTreeMap::new();
+    for buffer in plan.buffers() {
+        let sum = sums.entry(buffer.device).or_default();
+        *sum = sum.saturating_add(buffer.size);
+    }
+    for (device, needed) in sums {
+        let capacity = request.device(device).capacity;
+        if let Some(capacity) = capacity.filter(|&capacity| needed > capacity) {
+            return Err(PlanFault::OverCapacity {
+                device,
+                needed,
+                capacity,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What planning yields: the plan, and how good each arena is.
+//!
+//! Rank 2. Part of `plan`.
+
+use crate::device::Device;
+
+use super::memory_plan::MemoryPlan;
+
+/// How good an arena is known to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PlanStatus {
+    /// No plan of the arena is smaller.
+    Optimal,
+    /// A plan; whether a smaller one exists was not asked.
+    Feasible,
+    /// A plan; the search for a smaller one ended with its budget.
+    BudgetExhausted,
+}
+
+/// One arena of a plan: a buffer and the values in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArenaReport {
+    /// The device.
+    pub device: Device,
+    /// The buffer, counted from 0.
+    pub memory_id: u32,
+    /// The end of the highest value, in bytes, without padding.
+    pub peak: usize,
+    /// What the peak can not be less than: the largest sum of sizes that are alive
+    /// in one step, each rounded up to its alignment, and what is reserved.
+    pub lower_bound: usize,
+    /// Which algorithm made the plan that was kept.
+    pub algorithm: &'static str,
+    /// How good it is known to be.
+    pub status: PlanStatus,
+    /// How many nodes the search visited.
+    pub nodes: u64,
+}
+
+impl ArenaReport {
+    /// How far the peak is above the lower bound, in bytes.
+    #[must_use]
+    pub fn gap(&self) -> usize {
+        self.peak.saturating_sub(self.lower_bound)
+    }
+}
+
+/// A plan and what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlanReport {
+    /// The buffers, and one placement for each value, in the order of the values.
+    pub plan: MemoryPlan,
+    /// One entry for each buffer of the plan, in the same order.
+    pub arenas: Vec<ArenaReport>,
+}

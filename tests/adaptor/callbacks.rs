@@ -1,0 +1,142 @@
+//! Whatever is called while an allocator works may use it: no lock is held.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use device_memory::adaptor::{Arena, Limit, Log, Poison, Retry, Statistics, Tracking};
+use device_memory::testing::FakeDevice;
+use device_memory::{DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, HostAllocator};
+
+/// The allocator that a callback uses, which is there only after it is made.
+type Slot = Arc<OnceLock<Arc<dyn DeviceAllocator>>>;
+
+/// How often a callback has used the allocator.
+type Uses = Arc<AtomicUsize>;
+
+fn layout(size: usize) -> DeviceLayout {
+    DeviceLayout::from_size(size).unwrap()
+}
+
+/// What every callback does: allocate, use, free and ask.
+fn use_it(slot: &Slot, uses: &Uses) {
+    // Events of its own calls come to a callback as well.
+    let first = uses.fetch_add(1, Ordering::Relaxed) < 3;
+    let Some(allocator) = slot.get().filter(|_| first) else {
+        return;
+    };
+    let made = DeviceMemoryBuffer::create_with(allocator.clone(), layout(8), 0);
+    if let Ok(mut buffer) = made {
+        buffer.fill(1).unwrap();
+    }
+    allocator.memory_info(0).unwrap();
+    allocator.trim(0).unwrap();
+}
+
+/// Fails if `case` is not done in time.
+fn in_time(name: &str, case: impl FnOnce() + Send + 'static) {
+    let (done, wait) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        case();
+        let _ = done.send(());
+    });
+    match wait.recv_timeout(Duration::from_secs(60)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name} is stuck"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+/// Puts the allocator where the callback finds it, and works with it.
+fn work(slot: &Slot, uses: &Uses, allocator: Arc<dyn DeviceAllocator>, size: usize) {
+    slot.set(allocator.clone()).unwrap();
+    let buffer = DeviceMemoryBuffer::create_with(allocator.clone(), layout(size), 0);
+    drop(buffer);
+    allocator.trim(0).unwrap();
+    assert!(uses.load(Ordering::Relaxed) > 0, "nothing was called");
+}
+
+// https://github.com/pytorch/pytorch/issues/97833
+#[test]
+fn a_hook_that_makes_room_may_use_the_allocator_through_all_layers() {
+    in_time("retry", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let (seen, counted) = (slot.clone(), uses.clone());
+        let device = Limit::over(FakeDevice::new(DeviceType::Cuda, 1), 4096);
+        let retry = Retry::over(device, move |_| {
+            use_it(&seen, &counted);
+            false
+        });
+        let stack = Statistics::over(Tracking::over(Arena::over(retry, 1024)));
+
+        work(&slot, &uses, Arc::new(stack), 5000);
+    });
+}
+
+#[test]
+fn what_a_log_calls_may_use_the_allocator() {
+    in_time("log", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let (seen, counted) = (slot.clone(), uses.clone());
+        let log = Log::calling(FakeDevice::new(DeviceType::Cuda, 1), move |_| {
+            use_it(&seen, &counted);
+        });
+
+        work(
+            &slot,
+            &uses,
+            Arc::new(Arena::over(Tracking::over(log), 64)),
+            64,
+        );
+    });
+}
+
+/// A writer that allocates.
+struct Busy(Slot, Uses);
+
+impl Write for Busy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        use_it(&self.0, &self.1);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        use_it(&self.0, &self.1);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_writer_of_a_log_may_use_the_allocator() {
+    in_time("log to a writer", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let writer = Busy(slot.clone(), uses.clone());
+        let log = Arc::new(Log::csv(FakeDevice::new(DeviceType::Cuda, 1), writer));
+
+        work(&slot, &uses, log.clone(), 64);
+
+        log.flush();
+        assert_eq!(log.lost(), 0);
+    });
+}
+
+#[test]
+fn a_hook_for_damage_may_use_the_allocator() {
+    in_time("poison", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let (seen, counted) = (slot.clone(), uses.clone());
+        let poison = Poison::over(HostAllocator).on_damage(move |_| use_it(&seen, &counted));
+        let poison: Arc<dyn DeviceAllocator> = Arc::new(poison);
+        let buffer = DeviceMemoryBuffer::create_with(poison.clone(), layout(8), 0).unwrap();
+        let after = buffer.ptr().checked_add(8).unwrap();
+        #[expect(unsafe_code, reason = "a stray write, into a red zone")]
+        // SAFETY: the red zone after the block is allocated, and nothing uses it.
+        unsafe {
+            after.as_raw().write(1);
+        };
+        drop(buffer);
+
+        work(&slot, &uses, poison, 64);
+    });
+}

@@ -1,0 +1,324 @@
+//! A pool over an allocator with streams: who may have a block that was freed
+//! while work of a stream may still use it.
+
+#![expect(unsafe_code, reason = "a test double of an unsafe trait")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use device_memory::adaptor::{
+    Fence, Pool, PoolBuilder, PoolOnStream, StreamAllocator, StreamId, StreamOrdered,
+};
+use device_memory::testing::{FakeDevice, conformance::Conformance};
+use device_memory::{
+    Attempt, Device, DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr,
+    DeviceType, Error, ErrorKind, Operation, Result,
+};
+
+const MIB: usize = 1 << 20;
+const CUDA_0: Device = Device::new(DeviceType::Cuda, 0);
+
+/// A stream whose work is done when a test says so, or when it is waited for.
+#[derive(Debug, Default)]
+struct Stream {
+    number: u64,
+    given: AtomicU64,
+    done: AtomicU64,
+    fences: AtomicU64,
+    waits: AtomicU64,
+    broken: AtomicBool,
+}
+
+impl Stream {
+    fn new(number: u64) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            ..Self::default()
+        })
+    }
+
+    fn give_work(&self) {
+        self.given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn finish(&self) {
+        self.done
+            .store(self.given.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn fences(&self) -> u64 {
+        self.fences.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct Mark(Arc<Stream>, u64);
+
+impl Fence for Mark {
+    fn is_done(&self) -> Result<bool> {
+        Ok(self.0.done.load(Ordering::Relaxed) >= self.1)
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.0.waits.fetch_add(1, Ordering::Relaxed);
+        self.0.done.fetch_max(self.1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Streams(FakeDevice);
+
+#[derive(Debug)]
+struct Bound(FakeDevice, Arc<Stream>);
+
+macro_rules! blocks_of_the_fake {
+    () => {
+        fn device_type(&self) -> DeviceType {
+            self.0.device_type()
+        }
+        fn device_count(&self) -> usize {
+            self.0.device_count()
+        }
+        fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
+            self.0.allocate(layout, index)
+        }
+        unsafe fn deallocate(
+            &self,
+            ptr: DevicePtr,
+            layout: DeviceLayout,
+            index: DeviceIndex,
+        ) -> Result<()> {
+            // SAFETY: the caller's promises are the same.
+            unsafe { self.0.deallocate(ptr, layout, index) }
+        }
+        forward_copies!(0);
+    };
+}
+
+// SAFETY: it is the fake by another name.
+unsafe impl DeviceAllocator for Streams {
+    blocks_of_the_fake!();
+}
+
+// SAFETY: it is the fake by another name.
+unsafe impl DeviceAllocator for Bound {
+    blocks_of_the_fake!();
+}
+
+// SAFETY: fences compare counts of the stream; there is no driver.
+unsafe impl StreamAllocator for Bound {
+    fn id(&self) -> StreamId {
+        let number = self.1.number;
+        let device = CUDA_0;
+        StreamId { device, number }
+    }
+
+    fn fence(&self) -> Result<Box<dyn Fence>> {
+        if self.1.broken.load(Ordering::Relaxed) {
+            let operation = Operation::Synchronize;
+            return Err(Error::from(ErrorKind::Capturing {
+                device: CUDA_0,
+                operation,
+            }));
+        }
+        self.1.fences.fetch_add(1, Ordering::Relaxed);
+        let given = self.1.given.load(Ordering::Relaxed);
+        Ok(Box::new(Mark(Arc::clone(&self.1), given)))
+    }
+}
+
+// SAFETY: what is bound copies by the same fake.
+unsafe impl StreamOrdered for Streams {
+    type Stream = Arc<Stream>;
+    type Bound = Bound;
+
+    fn bind(&self, stream: &Arc<Stream>) -> Result<Bound> {
+        Ok(Bound(self.0.clone(), Arc::clone(stream)))
+    }
+}
+
+type Handle = Arc<PoolOnStream<Streams>>;
+
+/// A stream, and a handle in its order.
+type OnStream = (Arc<Stream>, Handle);
+
+/// A device of 1 MiB, a pool that takes all of it at once, and two streams.
+fn rig() -> (FakeDevice, Pool<Streams>, [OnStream; 2]) {
+    let fake = FakeDevice::builder(DeviceType::Cuda).capacity(MIB).build();
+    let pool = PoolBuilder::new().growth(MIB).build(Streams(fake.clone()));
+    let streams = [1, 2].map(|number| {
+        let stream = Stream::new(number);
+        let handle = pool.on_stream(&stream).unwrap();
+        (stream, Arc::new(handle))
+    });
+    (fake, pool, streams)
+}
+
+fn create(
+    allocator: &Arc<impl DeviceAllocator + 'static>,
+    size: usize,
+) -> Result<DeviceMemoryBuffer> {
+    let layout = DeviceLayout::from_size(size).unwrap();
+    DeviceMemoryBuffer::create_with(Arc::clone(allocator) as Arc<dyn DeviceAllocator>, layout, 0)
+}
+
+#[test]
+fn a_handle_keeps_the_contract_of_an_allocator() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let pool = PoolBuilder::new().growth(MIB).build(Streams(fake.clone()));
+    let handle = pool.on_stream(&Stream::new(1)).unwrap();
+
+    Conformance::new(&handle).run().unwrap();
+
+    assert_eq!(pool.status(0).unwrap().in_use, 0);
+    drop((handle, pool));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_stream_has_its_own_block_again_at_once_and_without_a_fence() {
+    let (_, pool, [(stream, handle), _]) = rig();
+    for size in [100, MIB / 2] {
+        let place = create(&handle, size).unwrap().ptr();
+        for _ in 0..100 {
+            stream.give_work();
+            let again = create(&handle, size).unwrap();
+            assert_eq!(again.ptr(), place);
+        }
+    }
+
+    assert_eq!(stream.fences(), 0);
+    assert!(pool.status(0).unwrap().waiting > 0);
+}
+
+#[test]
+fn another_stream_has_a_block_only_when_the_work_is_done() {
+    let (_, pool, [(first, one), (_, two)]) = rig();
+    let place = create(&one, MIB / 2).unwrap().ptr();
+    first.give_work();
+
+    // There is other memory, so nobody waits.
+    let other = create(&two, MIB / 2).unwrap();
+    assert_ne!(other.ptr(), place);
+    assert_eq!(first.fences(), 0);
+    first.finish();
+    let again = create(&two, MIB / 2).unwrap();
+
+    assert_eq!(again.ptr(), place);
+    assert_eq!(
+        (first.fences(), first.waits.load(Ordering::Relaxed)),
+        (1, 0)
+    );
+    assert_eq!(pool.status(0).unwrap().waiting, 0);
+}
+
+// https://github.com/pytorch/pytorch/issues/189504
+#[test]
+fn pool_drains_then_retries() {
+    let (fake, pool, [(stream, handle), _]) = rig();
+    let plain = Arc::new(pool.clone());
+    let one = create(&plain, MIB / 2).unwrap();
+    let pending = create(&handle, MIB / 2).unwrap();
+    stream.give_work();
+    drop((one, pending));
+
+    let all = create(&plain, MIB).unwrap();
+
+    assert_eq!(all.size(), MIB);
+    assert_eq!(stream.waits.load(Ordering::Relaxed), 1);
+    // One before the segment was taken, two before the second.
+    assert_eq!(pool.counters(0).unwrap().drains, 1 + 2);
+    assert_eq!(fake.live_blocks(), 1);
+}
+
+#[test]
+fn a_stream_has_the_rest_of_its_memory_while_a_fence_is_awaited() {
+    let (_, _, [(first, one), (_, two)]) = rig();
+    let place = create(&one, MIB / 2).unwrap().ptr();
+    let kept = create(&two, MIB / 2).unwrap();
+    first.give_work();
+    first.broken.store(true, Ordering::Relaxed);
+    let error = create(&two, MIB / 2).unwrap_err();
+
+    let again = create(&one, MIB / 2).unwrap();
+
+    assert_eq!(again.ptr(), place);
+    let tried = &error.out_of_memory().unwrap().tried;
+    assert!(tried.contains(&Attempt::Drain));
+    drop(kept);
+}
+
+#[test]
+fn a_block_that_others_use_is_nobodys_before_their_work_is_done() {
+    let (_, pool, [(first, one), (second, two)]) = rig();
+    let block = create(&one, MIB).unwrap();
+    pool.record_use(block.ptr(), 0, &second).unwrap();
+    pool.record_use(block.ptr(), 0, &first).unwrap();
+    second.give_work();
+
+    drop(block);
+
+    assert_eq!((first.fences(), second.fences()), (0, 1));
+    assert_eq!(pool.status(0).unwrap().waiting, MIB);
+    second.finish();
+    let again = create(&one, MIB).unwrap();
+    assert_eq!(second.waits.load(Ordering::Relaxed), 0);
+    drop(again);
+    assert_eq!(second.fences(), 1, "a use is forgotten with its block");
+    drop(two);
+}
+
+#[test]
+fn a_use_that_no_fence_can_be_had_for_leaves_the_block_allocated() {
+    let (_, pool, [_, (second, _)]) = rig();
+    let block = create(&Arc::new(pool.clone()), 100).unwrap();
+    pool.record_use(block.ptr(), 0, &second).unwrap();
+    second.broken.store(true, Ordering::Relaxed);
+
+    let failure = block.free().unwrap_err();
+
+    assert_eq!(pool.status(0).unwrap().in_use, 256);
+    second.broken.store(false, Ordering::Relaxed);
+    failure.buffer.free().unwrap();
+    assert_eq!(second.fences(), 1);
+    assert_eq!(pool.trim(0).unwrap(), MIB);
+}
+
+#[test]
+fn a_handle_serves_the_device_of_its_stream_only() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 2);
+    let pool = Pool::new(Streams(fake.clone()));
+    let handle = pool.on_stream(&Stream::new(1)).unwrap();
+    let layout = DeviceLayout::from_size(64).unwrap();
+
+    let error = handle.allocate(layout, 1).unwrap_err();
+
+    assert!(error.is_device_mismatch());
+    assert_eq!(fake.calls().len(), 0);
+}
+
+#[test]
+fn a_stream_without_handles_is_let_go_when_nothing_of_it_is_left() {
+    let (_, pool, [(stream, handle), other]) = rig();
+    drop(create(&handle, 100).unwrap());
+    drop(handle);
+    assert!(Arc::strong_count(&stream) > 1);
+
+    pool.trim(0).unwrap();
+
+    assert_eq!(Arc::strong_count(&stream), 1);
+    drop(other);
+}
+
+#[test]
+fn a_pool_that_is_dropped_waits_for_work_before_it_gives_memory_back() {
+    let (fake, pool, [(stream, handle), other]) = rig();
+    drop(create(&handle, MIB / 2).unwrap());
+    stream.give_work();
+
+    drop((pool, handle, other));
+
+    assert_eq!(stream.waits.load(Ordering::Relaxed), 1);
+    fake.assert_clean();
+}
