@@ -45,6 +45,18 @@ void looked_at(const T& value) {
   asm volatile("" : : "r"(&value) : "memory");
 }
 
+// Asks for `offset` of the third of four arenas.
+inline void offsets(std::uint64_t count, std::size_t offset) {
+  std::array<et::Span<std::uint8_t>, 4> buffers;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    buffers[i] = {reinterpret_cast<std::uint8_t*>(0x100000), (i + 1) * 1024};
+  }
+  et::HierarchicalAllocator planned({buffers.data(), buffers.size()});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    looked_at(planned.get_offset_address(2, hidden(offset), 256));
+  }
+}
+
 } // namespace
 
 extern "C" {
@@ -72,15 +84,12 @@ void costs_create_destroy(std::uint64_t count) {
   }
 }
 
-void costs_offset(std::uint64_t count, std::size_t offset) {
-  std::array<et::Span<std::uint8_t>, 4> buffers;
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    buffers[i] = {reinterpret_cast<std::uint8_t*>(0x100000), (i + 1) * 1024};
-  }
-  et::HierarchicalAllocator planned({buffers.data(), buffers.size()});
-  for (std::uint64_t i = 0; i < count; ++i) {
-    looked_at(planned.get_offset_address(2, hidden(offset), 256));
-  }
+void costs_offset(std::uint64_t count) {
+  offsets(count, 64);
+}
+
+void costs_offset_refused(std::uint64_t count) {
+  offsets(count, 1 << 20);
 }
 
 } // extern "C"
