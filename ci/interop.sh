@@ -53,7 +53,7 @@ BINDGEN_EXTRA_CLANG_ARGS="-I$(gcc -print-file-name=include)"
 export BINDGEN_EXTRA_CLANG_ARGS
 package=(--quiet --package interop-executorch --features runtime)
 # In release throughout, so that the C++ is compiled once.
-cargo clippy "${package[@]}" --release --all-targets -- -D warnings
+cargo clippy "${package[@]}" --release --no-deps --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc "${package[@]}" --release --no-deps --document-private-items
 cargo test "${package[@]}" --release --lib --bins --tests
 costs=$(cargo bench "${package[@]}" --bench costs --no-run --message-format=json 2>/dev/null |

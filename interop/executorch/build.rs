@@ -3,8 +3,6 @@
 //!
 //! Without the feature `runtime` there is nothing to build.
 
-#![expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
-
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {

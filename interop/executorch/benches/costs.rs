@@ -245,7 +245,12 @@ fn print_rows(
     cost: impl Fn(&str, extern "C" fn(u64)) -> std::result::Result<f64, Failure>,
 ) -> std::result::Result<(), Failure> {
     let mut empty = None;
-    println!("{:<34} {:>8} {:>8}", format!("{unit} of one"), "here", "C++");
+    println!(
+        "{:<34} {:>8} {:>8}",
+        format!("{unit} of one"),
+        "here",
+        "C++"
+    );
     for row in rows() {
         let here = cost(row.here.0, row.here.1)?;
         let original = cost(row.original.0, row.original.1)?;

@@ -307,7 +307,6 @@ pub fn run_on_planned_memory(
 }
 
 /// The buffers of a plan, in the runtime's words.
-#[expect(clippy::type_complexity, reason = "a pair of lists")]
 fn hand_over<'a>(
     memory: &PlannedMemory,
     plan: usize,
