@@ -2,7 +2,7 @@
 //!
 //! A [`Session`] is the runtime's own `Module` with a program in it. Its methods
 //! lie in memory that the runtime allocates, or in a
-//! [`PlannedMemory`](device_memory::PlannedMemory) that is handed to it.
+//! [`PlannedMemory`] that is handed to it.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};

@@ -1,6 +1,8 @@
 //! The same sequences on the runtime's own types and on those of this project:
 //! equal where the contract says equal, different exactly where it says different.
 //!
+//! Where the difference is that something can not be said here, our half is that no
+//! such value can be made.
 
 #![expect(unsafe_code, reason = "an allocator that answers as it is told")]
 
@@ -263,13 +265,7 @@ unsafe impl Source for Scripted {
 /// An allocator that hands out one address, whatever is asked. It breaks the
 /// contract on purpose; nothing reads or writes what it hands out.
 #[derive(Debug)]
-struct Fixed(usize, Mutex<Vec<DeviceLayout>>);
-
-impl Fixed {
-    fn new(address: usize) -> Arc<Self> {
-        Arc::new(Self(address, Mutex::default()))
-    }
-}
+struct Fixed(usize);
 
 // SAFETY: not a real allocator, see above.
 unsafe impl DeviceAllocator for Fixed {
@@ -281,8 +277,7 @@ unsafe impl DeviceAllocator for Fixed {
         2
     }
 
-    fn allocate(&self, layout: DeviceLayout, _: DeviceIndex) -> Result<DevicePtr> {
-        self.1.lock().unwrap().push(layout);
+    fn allocate(&self, _: DeviceLayout, _: DeviceIndex) -> Result<DevicePtr> {
         Ok(DevicePtr::from_addr(self.0).unwrap())
     }
 
@@ -338,35 +333,32 @@ fn equal_the_default_owner_is_empty_and_frees_nothing() {
 }
 
 #[test]
-fn differs_alignments_that_are_none_reach_the_allocator_there() {
+fn differs_alignments_that_are_none_can_be_asked_for_there() {
     for align in [0, 3, 12] {
         let source = Scripted::new(Ok(0x10_0000));
-        let installed = install(source.clone());
-        let fixed = Fixed::new(0x10_0000);
-        let registry = DeviceAllocatorRegistry::new();
-        registry.register(fixed.clone()).unwrap();
+        let _installed = install(source.clone());
 
         let their = original::Buffer::create(64, CUDA, 0, align);
-        let our = DeviceLayout::new(64, align).map_err(Error::from);
 
         assert!(their.is_ok());
         assert_eq!(source.asked(), [(64, 0, align)]);
+        // Here no allocator can be asked: there is no such layout.
+        let our = DeviceLayout::new(64, align).map_err(Error::from);
         assert_eq!(our.unwrap_err().code(), 0x12);
-        assert!(fixed.1.lock().unwrap().is_empty());
-        drop((their, installed));
     }
 }
 
 #[test]
-fn differs_sizes_past_isize_max_reach_the_allocator_there() {
+fn differs_sizes_past_isize_max_can_be_asked_for_there() {
     let source = Scripted::new(Ok(0x10_0000));
     let _installed = install(source.clone());
 
     let their = original::Buffer::create(usize::MAX, CUDA, 0, 8).unwrap();
-    let our = DeviceLayout::new(usize::MAX, 8).map_err(Error::from);
 
     assert_eq!(their.size(), usize::MAX);
     assert_eq!(source.asked(), [(usize::MAX, 0, 8)]);
+    // Here no allocator can be asked: there is no such layout.
+    let our = DeviceLayout::new(usize::MAX, 8).map_err(Error::from);
     assert_eq!(our.unwrap_err().code(), 0x12);
 }
 
@@ -374,23 +366,27 @@ fn differs_sizes_past_isize_max_reach_the_allocator_there() {
 fn differs_the_index_minus_one_can_be_asked_for_there() {
     let source = Scripted::new(Ok(0x10_0000));
     let _installed = install(source.clone());
-    let fake = FakeDevice::new(DeviceType::Cuda, 2);
-    let registry = DeviceAllocatorRegistry::new();
-    registry.register(Arc::new(fake.clone())).unwrap();
-    let layout = DeviceLayout::new(64, 8).unwrap();
 
-    let minus_one = original::Buffer::create(64, CUDA, -1, 8);
-    let beyond = original::Buffer::create(64, CUDA, 2, 8);
-    let device = Device::new(DeviceType::Cuda, 2);
-    let our = DeviceMemoryBuffer::create_in(&registry, layout, device).unwrap_err();
+    let their = original::Buffer::create(64, CUDA, -1, 8);
 
-    assert!(minus_one.is_ok() && beyond.is_ok());
-    assert_eq!(source.asked(), [(64, -1, 8), (64, 2, 8)]);
-    assert_eq!(our.code(), 0x12);
-    assert_eq!(fake.allocations(), 0);
+    assert!(their.is_ok());
+    assert_eq!(source.asked(), [(64, -1, 8)]);
+    drop(their);
+    assert_eq!(source.freed(), [(0x10_0000, -1)]);
+    // Here an index has no sign, and text that has one is no device.
     assert!("cuda:-1".parse::<Device>().is_err());
-    drop((minus_one, beyond));
-    assert_eq!(source.freed(), [(0x10_0000, -1), (0x10_0000, 2)]);
+}
+
+#[test]
+fn equal_an_index_that_is_not_there_is_an_error_of_the_same_class() {
+    let both = Both::new(100);
+
+    let their = original::Buffer::create(64, CUDA, 2, 8).unwrap_err();
+    let our = both.create(64, 2, 8).unwrap_err();
+
+    assert_eq!((their, our.code()), (0x12, 0x12));
+    assert_eq!(both.rig.fake.live_blocks(), 0);
+    assert_eq!(both.ours.live_blocks(), 0);
 }
 
 #[test]
@@ -432,7 +428,7 @@ fn differs_an_address_that_is_not_aligned_is_memory_there() {
     let source = Scripted::new(Ok(0x10_0001));
     let _installed = install(source.clone());
     let registry = DeviceAllocatorRegistry::new();
-    registry.register(Fixed::new(0x10_0001)).unwrap();
+    registry.register(Arc::new(Fixed(0x10_0001))).unwrap();
     let layout = DeviceLayout::new(64, 64).unwrap();
 
     let their = original::Buffer::create(64, CUDA, 0, 64);
@@ -450,7 +446,7 @@ fn differs_an_address_that_is_not_aligned_is_memory_there() {
 }
 
 #[test]
-fn differs_types_that_are_none_can_be_asked_for_there() {
+fn equal_codes_of_no_type_have_no_allocator() {
     let _rig = Rig::new();
 
     for code in [-1, 2, 100, i8::MIN] {
@@ -458,6 +454,7 @@ fn differs_types_that_are_none_can_be_asked_for_there() {
         assert_eq!(DeviceType::from_executorch(code), None);
     }
     assert!(is_registered(CUDA));
+    assert_eq!(DeviceType::from_executorch(CUDA), Some(DeviceType::Cuda));
 }
 
 #[test]
