@@ -16,7 +16,7 @@ use interop_executorch::program::{
 };
 use interop_executorch::value::Input;
 
-use support::{DEVICE_PROGRAMS, Rig, file, names};
+use support::{DEVICE_PROGRAMS, Rig, cpu_programs, file};
 
 /// Two tensors on the device, for programs whose inputs must be there.
 struct Held {
@@ -55,18 +55,6 @@ impl Held {
             })
             .collect()
     }
-}
-
-/// The programs that need no delegate.
-fn cpu_programs() -> Vec<String> {
-    let mut names = names();
-    names.retain(|name| {
-        let bytes = std::fs::read(file(name)).unwrap();
-        let program = Program::parse(&bytes).unwrap();
-        let methods = program.methods();
-        methods.iter().all(|method| method.delegates().count() == 0)
-    });
-    names
 }
 
 #[test]

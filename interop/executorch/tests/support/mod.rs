@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use device_memory::pte::Program;
 use device_memory::testing::FakeDevice;
 use device_memory::{DeviceAllocatorRegistry, DeviceType};
 use interop_executorch::Bridge;
@@ -33,7 +34,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
 }
 
 /// The names of all programs there are, sorted.
-pub(crate) fn names() -> Vec<String> {
+fn names() -> Vec<String> {
     let files = std::fs::read_dir(file("add_cpu").parent().unwrap()).unwrap();
     let paths = files.map(|entry| entry.unwrap().path());
     let programs = paths.filter(|path| path.extension().is_some_and(|end| end == "pte"));
@@ -41,6 +42,18 @@ pub(crate) fn names() -> Vec<String> {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     names.sort();
+    names
+}
+
+/// The programs that need no delegate.
+pub(crate) fn cpu_programs() -> Vec<String> {
+    let mut names = names();
+    names.retain(|name| {
+        let bytes = std::fs::read(file(name)).unwrap();
+        let program = Program::parse(&bytes).unwrap();
+        let methods = program.methods();
+        methods.iter().all(|method| method.delegates().count() == 0)
+    });
     names
 }
 
