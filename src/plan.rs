@@ -8,7 +8,7 @@
 //! so that values alive at the same step do not overlap, and makes the buffers as
 //! small as the [`Algorithm`] can. [`PlanReport`] holds the [`MemoryPlan`] and says
 //! for each arena how large it is, how small it can be at best, and what was done.
-//! [`check`] verifies any plan and shares no code with the planners.
+//! [`check()`] verifies any plan and shares no code with the planners.
 
 mod algorithm;
 mod capacity;
