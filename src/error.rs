@@ -175,6 +175,7 @@ impl Error {
             | ErrorKind::ReadOnly { .. }
             | ErrorKind::MissingSymbol { .. }
             | ErrorKind::DriverTooOld { .. }
+            | ErrorKind::CanNotReplan { .. }
             | ErrorKind::Capturing { .. } => 0x10,
             ErrorKind::InvalidDevice { .. }
             | ErrorKind::ParseDevice(_)

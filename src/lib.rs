@@ -34,6 +34,7 @@ mod block_pool;
 mod buffer;
 mod device;
 mod error;
+mod escape;
 mod free_failure;
 mod free_space;
 mod hierarchical;

@@ -11,19 +11,29 @@
 //! [`check`] verifies any plan and shares no code with the planners.
 
 mod algorithm;
+mod capacity;
 mod check;
+mod exact;
+mod heuristic;
+mod instance;
 mod memory_plan;
 mod options;
+mod picture;
+mod pressure;
 mod problem;
 mod report;
 mod request;
 mod run;
+mod search;
+mod table;
 mod value;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use check::{PlanFault, check};
 pub use memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 pub use options::{Goal, PlanOptions};
+pub use picture::PlanPage;
 pub use report::{ArenaReport, PlanReport, PlanStatus};
 pub use request::{DeviceOptions, PlanRequest};
+pub use table::PlanTable;
 pub use value::{Alias, Gap, PlanValue};

@@ -21,6 +21,7 @@ const RANKS: &[&[&str]] = &[
         "sync",
         "table",
         "free_space",
+        "escape",
     ],
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape", "reading"],

@@ -16,5 +16,7 @@ mod mutate;
 mod overwrite;
 #[path = "pte/patched.rs"]
 mod patched;
+#[path = "pte/replan.rs"]
+mod replan;
 #[path = "pte/support.rs"]
 mod support;

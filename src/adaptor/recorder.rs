@@ -7,7 +7,6 @@
 //! data is touched under its lock.
 
 mod chrome;
-mod escape;
 mod event;
 mod history;
 mod page;

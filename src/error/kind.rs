@@ -271,6 +271,15 @@ pub enum ErrorKind {
         /// The names of the methods that there are.
         known: Vec<String>,
     },
+    /// The memory of a program can not be planned again, for it can not be told
+    /// when its tensors are needed.
+    #[error("method {method:?} can not be planned again: {reason}")]
+    CanNotReplan {
+        /// The method.
+        method: String,
+        /// What leaves it open.
+        reason: String,
+    },
     /// A graph contradicts itself, or what is asked of it does.
     #[error(transparent)]
     InvalidGraph(#[from] GraphFault),

@@ -85,6 +85,14 @@ pub enum PlanError {
         /// The other value; none if it is what is reserved.
         other: Option<usize>,
     },
+    /// A text is no table of values.
+    #[error("line {line}: {reason}")]
+    Table {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No plan was found within the capacity of a device.
     #[error(transparent)]
     OverCapacity(Box<OverCapacity>),
@@ -126,8 +134,8 @@ pub struct OverCapacity {
     pub worst_step: usize,
     /// The values alive then, in the order of the request.
     pub live: Vec<usize>,
-    /// Values that can not fit together, each of which is needed for that; empty if
-    /// not asked for or not found.
+    /// Values that can not fit together, as few as the budget was enough to find; empty
+    /// if not asked for, not proved, spread over several pools, or if lives have gaps.
     pub irreducible: Vec<usize>,
 }
 

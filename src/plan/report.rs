@@ -31,6 +31,9 @@ pub struct ArenaReport {
     /// What the peak can not be less than: the largest sum of sizes that are alive
     /// in one step, each rounded up to its alignment, and what is reserved.
     pub lower_bound: usize,
+    /// What the peak was proved not to be less than: the lower bound, or more after a
+    /// search.
+    pub proved: usize,
     /// Which algorithm made the plan that was kept.
     pub algorithm: &'static str,
     /// How good it is known to be.

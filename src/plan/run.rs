@@ -2,12 +2,18 @@
 //!
 //! Rank 2. Part of `plan`.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::layout::DeviceLayout;
 
+use super::algorithm::Algorithm;
+use super::capacity;
+use super::exact::{self, Budget};
+use super::heuristic::{self, Fit, Order};
+use super::instance::Instance;
 use super::memory_plan::{MemoryPlan, Placement, PlannedBuffer};
-use super::options::PlanOptions;
-use super::problem::{Arena, Problem, round_up};
+use super::options::{Goal, PlanOptions};
+use super::pressure::Pressure;
+use super::problem::{Arena, Problem};
 use super::report::{ArenaReport, PlanReport, PlanStatus};
 use super::request::PlanRequest;
 
@@ -16,6 +22,10 @@ use super::request::PlanRequest;
 pub(super) struct Solution {
     /// The offset of each item, in bytes.
     pub(super) offsets: Vec<usize>,
+    /// What the end of the highest item can not be less than.
+    pub(super) lower_bound: usize,
+    /// What was proved of that: the lower bound, or more after a search.
+    pub(super) proved: usize,
     /// Which algorithm found them.
     pub(super) algorithm: &'static str,
     /// How good they are.
@@ -27,30 +37,82 @@ pub(super) struct Solution {
 /// Plans `request`.
 pub(super) fn plan(request: &PlanRequest, options: &PlanOptions) -> Result<PlanReport> {
     let problem = Problem::new(request)?;
+    let budget = Budget::new(options);
     let solutions: Vec<Solution> = problem
         .arenas
         .iter()
-        .map(|arena| solve(arena, options))
-        .collect::<Result<_>>()?;
-    report(request, &problem, &solutions)
+        .map(|arena| {
+            let mut of_device = problem.arenas.iter();
+            // Several pools share a capacity; then each is made as small as can be.
+            let alone =
+                of_device.all(|other| std::ptr::eq(other, arena) || other.device != arena.device);
+            solve(arena, options, &budget, alone)
+        })
+        .collect();
+    let report = report(request, &problem, &solutions)?;
+    capacity::check(&problem, &report, options, &budget)?;
+    Ok(report)
 }
 
-/// Plans one arena.
-fn solve(arena: &Arena, _options: &PlanOptions) -> Result<Solution> {
-    let mut offset = arena.base;
-    let mut offsets = Vec::with_capacity(arena.items.len());
-    for item in &arena.items {
-        let device = arena.device;
-        let start = round_up(offset, item.align).ok_or(ErrorKind::PlanTooLarge { device })?;
-        offset = start.saturating_add(item.size);
-        offsets.push(start);
+/// Plans one arena, which is `alone` on its device or not.
+fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> Solution {
+    let instance = Instance::new(arena);
+    let pressure = Pressure::new(&arena.items).most();
+    let room = capacity::room(arena).filter(|_| alone && options.goal == Goal::Fit);
+    let enough = room.unwrap_or(0).max(instance.lower_bound);
+    let (mut layout, searches) = match options.algorithm {
+        Algorithm::Naive => (heuristic::naive(&instance), false),
+        Algorithm::ExecutorchGreedy => (heuristic::executorch(&instance), false),
+        Algorithm::GreedyBySize => {
+            let layout = heuristic::by(&instance, Order::Size, Fit::Best, "greedy_by_size");
+            (layout, false)
+        }
+        Algorithm::GreedyByBreadth => {
+            let layout = heuristic::by(&instance, Order::Breadth, Fit::Best, "greedy_by_breadth");
+            (layout, false)
+        }
+        Algorithm::BestFit => {
+            let layout = heuristic::by(&instance, Order::Start, Fit::Best, "best_fit");
+            (layout, false)
+        }
+        Algorithm::FirstFit => {
+            let layout = heuristic::by(&instance, Order::Start, Fit::First, "first_fit");
+            (layout, false)
+        }
+        Algorithm::Optimal | Algorithm::Auto => (heuristic::best(&instance, enough), true),
+    };
+    let (mut proved, mut nodes) = (instance.lower_bound, 0);
+    let mut status = PlanStatus::Feasible;
+    if searches && layout.peak > enough {
+        let improved = exact::improve(&instance, layout.peak, room, budget);
+        if let Some(offsets) = improved.offsets {
+            layout.peak = instance.peak(&offsets);
+            layout.offsets = offsets;
+            layout.name = "search";
+        }
+        (proved, nodes) = (improved.proved, improved.nodes);
+        if layout.peak > room.unwrap_or(0) {
+            status = PlanStatus::BudgetExhausted;
+        }
     }
-    Ok(Solution {
-        offsets,
-        algorithm: "naive",
-        status: PlanStatus::Feasible,
-        nodes: 0,
-    })
+    // What is proved of lives without gaps is not proved of lives with them.
+    if arena.items.iter().any(|item| !item.gaps.is_empty()) {
+        proved = pressure.bytes;
+    }
+    if layout.peak <= proved {
+        status = PlanStatus::Optimal;
+    }
+    let offsets = layout.offsets.iter();
+    Solution {
+        offsets: offsets
+            .map(|offset| arena.base.saturating_add(*offset))
+            .collect(),
+        lower_bound: arena.base.saturating_add(pressure.bytes),
+        proved: arena.base.saturating_add(proved),
+        algorithm: layout.name,
+        status,
+        nodes,
+    }
 }
 
 /// Puts the plan of all arenas together.
@@ -79,7 +141,8 @@ fn report(request: &PlanRequest, problem: &Problem, solutions: &[Solution]) -> R
             device: arena.device,
             memory_id,
             peak,
-            lower_bound: 0,
+            lower_bound: solution.lower_bound,
+            proved: solution.proved,
             algorithm: solution.algorithm,
             status: solution.status,
             nodes: solution.nodes,

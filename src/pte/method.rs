@@ -24,9 +24,9 @@ use crate::pte::warning::Warnings;
 /// A method of a program: its arenas, its values, its instructions.
 #[derive(Clone, Debug)]
 pub struct Method<'a> {
-    program: &'a [u8],
+    pub(super) program: &'a [u8],
     pub(super) name: &'a str,
-    plan: ExecutionPlan<'a>,
+    pub(super) plan: ExecutionPlan<'a>,
     pub(super) values: Tables<'a, EValue<'a>>,
     pub(super) inputs: Ints<'a>,
     pub(super) outputs: Ints<'a>,

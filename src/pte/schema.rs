@@ -4,6 +4,7 @@
 //!
 //! A line is a field: its slot in the vtable, its name, its type. Slots that are
 //! left out are not read. An absent number is 0, an absent reference is `None`.
+//! A name that ends with `_at` is where the field is, to write it.
 
 use crate::pte::fault::Fallible;
 use crate::pte::link::Link;
@@ -58,6 +59,7 @@ tables! {
         6 operators: Option<Tables<'a, Operator<'a>>>,
         7 delegates: Option<Tables<'a, BackendDelegate<'a>>>,
         8 non_const_buffer_sizes: Option<Longs<'a>>,
+        8 non_const_buffer_sizes_at: Option<Link<'a>>,
         9 non_const_buffer_device: Option<Tables<'a, NonConstBufferDevice<'a>>>,
     }
     /// The device of an arena that is not on the CPU.
@@ -119,6 +121,8 @@ tables! {
         0 memory_id: u32,
         1 memory_offset_low: u32,
         2 memory_offset_high: u32,
+        1 low_at: Option<Link<'a>>,
+        2 high_at: Option<Link<'a>>,
     }
     /// What few tensors need.
     ExtraTensorInfo {

@@ -2,7 +2,7 @@
 
 use device_memory::pte::{Overwrite, Program, Step};
 
-use crate::support::{Patch, bytes, json, programs, slot};
+use crate::support::{JUMP_FALSE, MOVE, Patch, bytes, json, programs};
 
 fn found(bytes: &[u8]) -> Vec<Overwrite> {
     let program = Program::parse(bytes).unwrap();
@@ -102,25 +102,10 @@ fn two_copies_at_one_place() -> Patch {
     patch
 }
 
-/// Turns the last instruction of `add_cuda0`, a copy, into another one with the
-/// same two words.
-fn turn_last(patch: &mut Patch, kind: u8, first: u32, second: u32) {
-    let instruction = patch.instruction(3);
-    let call = patch.call(3);
-    let union_type = patch.field(instruction, slot::UNION_TYPE).unwrap();
-    let words = [0, 1].map(|slot| patch.field(call, slot).unwrap());
-    patch.bytes[union_type] = kind;
-    patch.set(words[0], first);
-    patch.set(words[1], second);
-}
-
-const MOVE: u8 = 3;
-const JUMP_FALSE: u8 = 4;
-
 #[test]
 fn a_jump_between_writing_and_reading_leaves_doubt() {
     let mut patch = two_copies_at_one_place();
-    turn_last(&mut patch, JUMP_FALSE, 0, 2);
+    patch.turn_last(JUMP_FALSE, 0, 2);
 
     assert_eq!(found(&patch.bytes), []);
 }
@@ -129,7 +114,7 @@ fn a_jump_between_writing_and_reading_leaves_doubt() {
 fn a_jump_to_before_both_or_behind_both_leaves_none() {
     for target in [0, 1, 3, 4] {
         let mut patch = two_copies_at_one_place();
-        turn_last(&mut patch, JUMP_FALSE, 0, target);
+        patch.turn_last(JUMP_FALSE, 0, target);
 
         let found = found(&patch.bytes);
 
@@ -141,7 +126,7 @@ fn a_jump_to_before_both_or_behind_both_leaves_none() {
 #[test]
 fn a_jump_out_of_the_instructions_is_refused() {
     let mut patch = Patch::of("add_cuda0");
-    turn_last(&mut patch, JUMP_FALSE, 0, 5);
+    patch.turn_last(JUMP_FALSE, 0, 5);
 
     let error = Program::parse(&patch.bytes).unwrap_err();
 
@@ -154,9 +139,9 @@ fn a_jump_out_of_the_instructions_is_refused() {
 #[test]
 fn a_value_that_is_moved_is_not_judged() {
     let mut judged = two_copies_at_one_place();
-    turn_last(&mut judged, MOVE, 4, 5);
+    judged.turn_last(MOVE, 4, 5);
     let mut moved = two_copies_at_one_place();
-    turn_last(&mut moved, MOVE, 4, 2);
+    moved.turn_last(MOVE, 4, 2);
 
     assert_eq!(found(&judged.bytes).len(), 1);
     assert_eq!(found(&moved.bytes), []);

@@ -120,6 +120,12 @@ pub(crate) struct Patch {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// The code of an instruction that moves a value.
+pub(crate) const MOVE: u8 = 3;
+
+/// The code of an instruction that jumps.
+pub(crate) const JUMP_FALSE: u8 = 4;
+
 /// Slots of the schema's tables.
 pub(crate) mod slot {
     pub(crate) const PROGRAM_EXECUTION_PLAN: usize = 1;
@@ -221,6 +227,18 @@ impl Patch {
             (1..=count).any(|arg| self.word(args + 4 * arg) == value)
         };
         (0..instructions).filter(is_used).count()
+    }
+
+    /// Turns the last instruction of `add_cuda0`, a copy, into another one with the
+    /// same two words.
+    pub(crate) fn turn_last(&mut self, kind: u8, first: u32, second: u32) {
+        let instruction = self.instruction(3);
+        let call = self.call(3);
+        let union_type = self.field(instruction, slot::UNION_TYPE).unwrap();
+        let words = [0, 1].map(|slot| self.field(call, slot).unwrap());
+        self.bytes[union_type] = kind;
+        self.set(words[0], first);
+        self.set(words[1], second);
     }
 
     /// The call of an instruction of the first chain.

@@ -8,11 +8,11 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::escape::Json;
 use super::event::{Action, Event, Layer, RecordedBlock};
 use super::history::{History, Point};
 use super::recording::Recording;
 use crate::device::Device;
+use crate::escape::Json;
 
 pub(super) fn trace(recording: &Recording) -> String {
     let mut text = String::new();

@@ -12,12 +12,12 @@ mod place;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use super::escape::Html;
 use super::history::{History, bytes};
 use super::recording::Recording;
 use super::report::by_size;
 use super::units::{Bytes, Time};
 use crate::device::Device;
+use crate::escape::Markup;
 use crate::layout::Tag;
 
 /// How many of the largest live blocks are listed.
@@ -104,7 +104,7 @@ fn section(text: &mut String, recording: &Recording, device: Device) -> fmt::Res
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             Bytes(bytes(block.size)),
             colors.class(block.tag),
-            Html(block.tag.name()),
+            Markup(block.tag.name()),
             block.address,
             block.thread,
             Time(block.allocated),
@@ -177,7 +177,7 @@ fn legend(text: &mut String, history: &History, colors: &Colors) -> fmt::Result 
             text,
             "<li><i class=\"{}\"></i>{} <span>{} allocated in all</span></li>",
             colors.class(tag),
-            Html(name),
+            Markup(name),
             Bytes(total)
         )?;
     }

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use super::escape::Line;
 use super::event::RecordedBlock;
 use super::history::{History, bytes};
 use super::recording::Recording;
 use super::units::{Bytes, Time};
 use crate::device::Device;
+use crate::escape::Line;
 use crate::layout::Tag;
 
 pub(super) fn report(recording: &Recording, largest: usize) -> String {

@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::super::escape::Html;
 use super::super::event::Action;
 use super::super::history::{History, Point, Span, bytes};
 use super::super::recording::Recording;
@@ -14,6 +13,7 @@ use super::super::units::{Bytes, Scale, Time, nanos};
 use super::Colors;
 use super::place::Places;
 use crate::device::Device;
+use crate::escape::Markup;
 use crate::layout::Tag;
 
 /// How many allocations are drawn.
@@ -228,7 +228,7 @@ impl Chart {
                 "<path class=\"failure\" d=\"M{x:.1} {TOP}V{:.1}\"><title>{what}: {} for {}, thread {}, at {}</title></path>",
                 self.y(0),
                 Bytes(bytes(failure.size)),
-                Html(failure.tag.name()),
+                Markup(failure.tag.name()),
                 failure.thread,
                 Time(failure.time)
             )?;
@@ -328,7 +328,7 @@ impl Chart {
             BARS_TOP + f64::from(scale.pixels) - high,
             (right - x).max(LEAST),
             (high - low).max(LEAST),
-            Html(name),
+            Markup(name),
             Bytes(bytes(block.size)),
             block.address,
         )?;

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Runs interop/executorch: fetches the released ExecuTorch runtime and libclang into
+# target/interop, builds, lints, tests, and prints what both cost. Prints a skip
+# where it can not run: on other systems, without what it needs, and where the
+# registries can not be reached. Whatever else fails is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() { printf 'skipped: interop/executorch: %s\n' "$*"; exit 0; }
+
+[ "$(uname -s)" = Linux ] || skip "the runtime is fetched for Linux only"
+for tool in gcc g++ python3; do
+  command -v "$tool" >/dev/null || skip "$tool is not installed"
+done
+pip=(python3 -m pip --disable-pip-version-check --retries 2 --timeout 20)
+"${pip[@]}" --version >/dev/null 2>&1 || skip "pip is not installed"
+
+cache=$(realpath -m "${CARGO_TARGET_DIR:-target}")/interop
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# fetch NAME REQUIREMENT [OPTION ..]: unpacks a wheel in $cache/NAME, all or nothing.
+fetch() {
+  local name=$1 requirement=$2
+  shift 2
+  [ -d "$cache/$name" ] && return
+  if ! "${pip[@]}" install --quiet --root-user-action ignore --no-deps --only-binary :all: \
+    --target "$work/$name" "$@" "$requirement" 2>"$work/log"; then
+    # pip says the same of an index that it can not reach and of a package that is
+    # not there, so ask for one that is.
+    "${pip[@]}" download --quiet --no-deps --dest "$work/probe" pip >/dev/null 2>&1 ||
+      skip "the package index can not be reached"
+    cat "$work/log" >&2
+    echo "error: $requirement can not be fetched from an index that can be reached" >&2
+    exit 1
+  fi
+  mv "$work/$name" "$cache/$name"
+}
+# Its library is the same for every version of Python.
+fetch executorch-1.5.1 executorch==1.5.1 --python-version 3.11 --implementation cp \
+  --platform "manylinux_2_28_$(uname -m)"
+fetch libclang-18.1.1 libclang==18.1.1
+if ! cargo fetch --quiet 2>"$work/log"; then
+  grep -qiE 'resolve host|connect|timed out|network' "$work/log" && skip "the registry of crates can not be reached"
+  cat "$work/log" >&2
+  exit 1
+fi
+
+export EXECUTORCH_RS_LINK=0 EXECUTORCH_RUNTIME=$cache/executorch-1.5.1/executorch
+export LIBCLANG_PATH=$cache/libclang-18.1.1/clang/native
+BINDGEN_EXTRA_CLANG_ARGS="-I$(gcc -print-file-name=include)"
+export BINDGEN_EXTRA_CLANG_ARGS
+package=(--quiet --package interop-executorch --features runtime)
+# In release throughout, so that the C++ is compiled once.
+cargo clippy "${package[@]}" --release --no-deps --all-targets -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc "${package[@]}" --release --no-deps --document-private-items
+cargo test "${package[@]}" --release --lib --bins --tests
+costs=$(cargo bench "${package[@]}" --bench costs --no-run --message-format=json 2>/dev/null |
+  sed -n 's/.*"executable":"\([^"]*costs[^"]*\)".*/\1/p' | tail -n 1)
+if ! command -v valgrind >/dev/null; then
+  echo "valgrind is not installed: times in place of instructions"
+  "$costs"
+  exit 0
+fi
+# One run, in which each operation is done in a loop of its own function.
+valgrind --quiet --tool=callgrind --callgrind-out-file="$work/counts" "$costs" --count 2>/dev/null
+callgrind_annotate --inclusive=yes --threshold=100 "$work/counts" >"$work/annotated"
+"$costs" --table "$work/annotated"

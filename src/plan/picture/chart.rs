@@ -1,0 +1,241 @@
+//! One arena as SVG.
+//!
+//! Rank 2. Part of `plan::picture`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::frame::{Bytes, Frame, Grouped, Length};
+use crate::escape::Markup;
+use crate::plan::{ArenaReport, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
+
+/// The style of a chart, which it carries along.
+pub(super) const STYLE: &str = "\
+.dm{--ink:#1b1f24;--faint:#6b7280;--line:#d7dbe0;--page:#fff;--bound:#b42318;--live:#1b1f24;\
+font:12px system-ui,sans-serif;color:var(--ink);background:var(--page)}\
+@media(prefers-color-scheme:dark){.dm{--ink:#e6e8eb;--faint:#9aa3ad;--line:#343a42;--page:#14171b;\
+--bound:#ff8a7a;--live:#fff}}\
+.dm text{fill:var(--ink)}.dm .faint{fill:var(--faint)}.dm .grid{stroke:var(--line)}\
+.dm .bound{stroke:var(--bound);stroke-dasharray:6 4;fill:none}\
+.dm .live{stroke:var(--live);stroke-width:1.5;fill:none;pointer-events:none}\
+.dm .v{stroke:var(--page);stroke-width:.6;fill-opacity:.82}.dm .v:hover{fill-opacity:1;stroke:var(--ink);stroke-width:1.5}";
+
+/// A value with its place.
+type Placed<'a> = (&'a PlanValue, Placement);
+
+/// The picture of an arena.
+pub(super) struct Chart<'a> {
+    arena: &'a ArenaReport,
+    values: Vec<(usize, Placed<'a>)>,
+    frame: Frame,
+}
+
+impl<'a> Chart<'a> {
+    /// The picture of arena `index`, if there is one.
+    pub(super) fn new(
+        request: &'a PlanRequest,
+        report: &'a PlanReport,
+        index: usize,
+    ) -> Option<Self> {
+        Self::on_scale(request, report, index, 0)
+    }
+
+    /// The same, whose axis reaches up to `bytes` at least.
+    pub(super) fn on_scale(
+        request: &'a PlanRequest,
+        report: &'a PlanReport,
+        index: usize,
+        bytes: usize,
+    ) -> Option<Self> {
+        let arena = report.arenas.get(index)?;
+        let placed = request
+            .values()
+            .iter()
+            .zip(report.plan.placements().iter().copied());
+        let inside = placed.enumerate();
+        let values: Vec<_> = inside
+            .filter(|(_, (_, placement))| placement.memory_id == arena.memory_id)
+            .collect();
+        let steps = values
+            .iter()
+            .map(|(_, (value, _))| value.last_use.saturating_add(1));
+        let frame = Frame {
+            steps: steps.max().unwrap_or(1).max(1),
+            bytes: arena.peak.max(arena.lower_bound).max(bytes).max(1),
+        };
+        Some(Self {
+            arena,
+            values,
+            frame,
+        })
+    }
+
+    fn title(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ArenaReport {
+            device,
+            memory_id,
+            peak,
+            lower_bound,
+            algorithm,
+            ..
+        } = self.arena;
+        let (left, count) = (Frame::LEFT, self.values.len());
+        write!(
+            f,
+            "<text x=\"{left}\" y=\"18\" font-weight=\"600\">{device}, memory id {memory_id}: {} bytes</text>",
+            Grouped(*peak)
+        )?;
+        let status = match self.arena.status {
+            PlanStatus::Optimal => "optimal",
+            PlanStatus::Feasible => "not searched",
+            PlanStatus::BudgetExhausted => "search ended with its budget",
+        };
+        write!(
+            f,
+            "<text x=\"{left}\" y=\"34\" class=\"faint\">{} values, {}, {status}; lower bound {}, {} above</text>",
+            Grouped(count),
+            Markup(algorithm),
+            Grouped(*lower_bound),
+            Percent {
+                part: self.arena.gap(),
+                whole: *lower_bound
+            },
+        )
+    }
+
+    fn axes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = self.frame;
+        let (left, right) = (frame.x(0), frame.x(frame.steps));
+        for bytes in frame.byte_ticks() {
+            let y = frame.y(bytes);
+            write!(
+                f,
+                "<line class=\"grid\" x1=\"{left}\" y1=\"{y}\" x2=\"{right}\" y2=\"{y}\"/>"
+            )?;
+            let (x, y) = (left.minus(Length::pixels(6)), y.plus(Length::pixels(4)));
+            write!(
+                f,
+                "<text class=\"faint\" x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
+                Bytes(bytes)
+            )?;
+        }
+        let bottom = frame.y(0);
+        for step in frame.step_ticks() {
+            let (x, y) = (frame.x(step), bottom.plus(Length::pixels(16)));
+            write!(
+                f,
+                "<text class=\"faint\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{step}</text>"
+            )?;
+        }
+        let y = bottom.plus(Length::pixels(32));
+        write!(
+            f,
+            "<text class=\"faint\" x=\"{right}\" y=\"{y}\" text-anchor=\"end\">step</text>"
+        )
+    }
+
+    fn rectangles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = self.frame;
+        let thin = Length::pixels(1);
+        for (position, (value, placement)) in &self.values {
+            let end = placement.offset.saturating_add(placement.size);
+            let (x, y) = (frame.x(value.first_use), frame.y(end));
+            let width = frame
+                .x(value.last_use.saturating_add(1))
+                .minus(x)
+                .at_least(thin);
+            let height = frame.y(placement.offset).minus(y).at_least(thin);
+            let hue = hue(*position);
+            write!(
+                f,
+                "<rect class=\"v\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"hsl({hue} 60% 55%)\"><title>"
+            )?;
+            match &value.name {
+                Some(name) => write!(f, "{}", Markup(name))?,
+                None => write!(f, "value {position}")?,
+            }
+            write!(
+                f,
+                "\n{} bytes at {}\nsteps {} to {}</title></rect>",
+                Grouped(placement.size),
+                Grouped(placement.offset),
+                value.first_use,
+                value.last_use
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The bytes that are alive, step by step.
+    fn live(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut changes: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        for (_, (value, placement)) in &self.values {
+            if value.alias.is_none() {
+                let born = changes.entry(value.first_use).or_default();
+                born.0 = born.0.saturating_add(placement.size);
+                let dead = changes.entry(value.last_use.saturating_add(1)).or_default();
+                dead.1 = dead.1.saturating_add(placement.size);
+            }
+        }
+        let frame = self.frame;
+        write!(f, "<path class=\"live\" d=\"M{} {}", frame.x(0), frame.y(0))?;
+        let mut alive = 0_usize;
+        for (step, (born, dead)) in changes {
+            alive = alive.saturating_add(born).saturating_sub(dead);
+            write!(f, "H{}V{}", frame.x(step), frame.y(alive))?;
+        }
+        f.write_str("\"/>")
+    }
+
+    fn bound(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = self.frame;
+        let y = frame.y(self.arena.lower_bound);
+        let (left, right) = (frame.x(0), frame.x(frame.steps));
+        write!(
+            f,
+            "<path class=\"bound\" d=\"M{left} {y}H{right}\"><title>lower bound</title></path>"
+        )
+    }
+}
+
+impl fmt::Display for Chart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = Frame::LEFT
+            .saturating_add(Frame::WIDTH)
+            .saturating_add(Frame::RIGHT);
+        let height = Frame::TOP
+            .saturating_add(Frame::HEIGHT)
+            .saturating_add(Frame::BOTTOM);
+        write!(
+            f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"dm\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\"><style>{STYLE}</style>"
+        )?;
+        self.title(f)?;
+        self.axes(f)?;
+        self.rectangles(f)?;
+        self.live(f)?;
+        self.bound(f)?;
+        f.write_str("</svg>")
+    }
+}
+
+/// A color for a value, far from those of its neighbours.
+fn hue(position: usize) -> usize {
+    position.wrapping_mul(137) % 360
+}
+
+/// A share in percent, with one decimal.
+struct Percent {
+    part: usize,
+    whole: usize,
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wide = |value: usize| u128::try_from(value).unwrap_or(u128::MAX);
+        let thousandths = wide(self.part).saturating_mul(1000);
+        let thousandths = thousandths.checked_div(wide(self.whole)).unwrap_or(0);
+        write!(f, "{}.{} %", thousandths / 10, thousandths % 10)
+    }
+}

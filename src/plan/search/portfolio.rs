@@ -1,0 +1,236 @@
+//! Several searches in turn, until one ends.
+//!
+//! Rank 2. Part of `plan`.
+//!
+//! Each machine gets the same number of choices in a round, and the rounds grow. The
+//! first machine in order that ends in a round decides, whether they run one after
+//! the other or on threads, so the outcome depends on the budget of nodes alone.
+
+use std::time::Instant;
+
+use crate::plan::instance::Instance;
+
+use super::bound::Entry;
+use super::lane::Lane;
+use super::machine::{Machine, Outcome};
+use super::order::{By, ORDERS, ordered};
+
+/// The most jobs that are searched: the memory of a search grows with their square.
+const MAX_JOBS: usize = 6000;
+
+/// How many choices each machine makes in the first round.
+const FIRST_ROUND: u64 = 64;
+
+/// How long to search.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::plan) struct Limits {
+    /// How many choices all machines may make together.
+    pub(in crate::plan) nodes: u64,
+    /// When to stop.
+    pub(in crate::plan) deadline: Option<Instant>,
+    /// How many threads may run.
+    pub(in crate::plan) threads: usize,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::plan) enum Found {
+    /// The offset of each job, in bytes.
+    Plan(Vec<usize>),
+    /// No plan exists within the capacity.
+    Impossible,
+    /// It is not known whether there is a plan.
+    Unknown,
+}
+
+/// How many machines take turns: a budget of fewer nodes does nothing.
+pub(in crate::plan) fn turns() -> u64 {
+    u64::try_from(ORDERS.len()).unwrap_or(1)
+}
+
+/// Looks for a plan of `instance` that ends at `capacity` bytes or before. Returns
+/// it with the number of choices made.
+pub(in crate::plan) fn search(
+    instance: &Instance,
+    capacity: usize,
+    limits: &Limits,
+) -> (Found, u64) {
+    let count = instance.jobs.iter().filter(|job| job.size > 0).count();
+    if count == 0 {
+        return (Found::Plan(vec![0; instance.jobs.len()]), 0);
+    }
+    if count > MAX_JOBS {
+        return (Found::Unknown, 0);
+    }
+    let unit = unit(instance);
+    let units = capacity.checked_div(unit).unwrap_or(0);
+    if let Some(units) = i16::new(units) {
+        run(instance, unit, units, limits)
+    } else if let Some(units) = i32::new(units) {
+        run(instance, unit, units, limits)
+    } else if let Some(units) = i64::new(units) {
+        run(instance, unit, units, limits)
+    } else {
+        (Found::Unknown, 0)
+    }
+}
+
+/// What all sizes, fixed offsets and alignments are multiples of.
+fn unit(instance: &Instance) -> usize {
+    let jobs = instance.jobs.iter().filter(|job| job.size > 0);
+    let lengths = jobs
+        .clone()
+        .flat_map(|job| [job.size, job.fixed.unwrap_or(0)]);
+    let unit = lengths.fold(0, divisor);
+    // Where every alignment divides every size, each offset is aligned by itself.
+    if jobs
+        .clone()
+        .all(|job| divisor(unit, job.align) == job.align)
+    {
+        unit
+    } else {
+        jobs.fold(unit, |unit, job| divisor(unit, job.align))
+    }
+}
+
+/// The greatest common divisor.
+fn divisor(mut a: usize, mut b: usize) -> usize {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}
+
+/// Searches in lanes of type `T`.
+fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) -> (Found, u64) {
+    let mut machines = Vec::with_capacity(ORDERS.len());
+    for order in ORDERS {
+        // Totals change as jobs are placed, so machines compute them.
+        let (by_total, order) = match order.split_first() {
+            Some((By::Total, rest)) => (true, rest),
+            _ => (false, order),
+        };
+        let jobs = ordered(instance, order);
+        let Some(entries) = entries(instance, &jobs, unit) else {
+            return (Found::Unknown, 0);
+        };
+        // A job that is too large for a lane is too large for the capacity.
+        let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() else {
+            return (Found::Impossible, 0);
+        };
+        machines.push((
+            Machine::new(&entries, instance.sections, capacity, by_total),
+            jobs,
+        ));
+    }
+    let stop = || {
+        limits
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+    };
+    let share = turns();
+    let (mut round, mut spent) = (FIRST_ROUND, 0_u64);
+    loop {
+        let left = limits.nodes.saturating_sub(spent);
+        let each = round.min(left.checked_div(share).unwrap_or(0));
+        if each == 0 {
+            return (Found::Unknown, spent);
+        }
+        let outcomes = run_round(&mut machines, each, limits.threads, &stop);
+        for ((machine, jobs), outcome) in machines.iter().zip(outcomes) {
+            let found = match outcome {
+                Outcome::Stopped => continue,
+                Outcome::Impossible => Found::Impossible,
+                Outcome::Placed => Found::Plan(offsets(instance, machine, jobs, unit)),
+            };
+            return (
+                found,
+                machines.iter().map(|(machine, _)| machine.nodes()).sum(),
+            );
+        }
+        spent = machines.iter().map(|(machine, _)| machine.nodes()).sum();
+        if stop() {
+            return (Found::Unknown, spent);
+        }
+        round = round.saturating_mul(2);
+    }
+}
+
+/// Lets each machine make `nodes` more choices. What comes after the first that
+/// ends is `Stopped`.
+fn run_round<T: Lane>(
+    machines: &mut [(Machine<T>, Vec<usize>)],
+    nodes: u64,
+    threads: usize,
+    stop: &(impl Fn() -> bool + Sync),
+) -> Vec<Outcome> {
+    let mut outcomes = vec![Outcome::Stopped; machines.len()];
+    if threads <= 1 {
+        for ((machine, _), outcome) in machines.iter_mut().zip(&mut outcomes) {
+            *outcome = machine.run(nodes, stop);
+            if *outcome != Outcome::Stopped {
+                break;
+            }
+        }
+        return outcomes;
+    }
+    let share = machines.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let shares = machines.chunks_mut(share).zip(outcomes.chunks_mut(share));
+        for (machines, outcomes) in shares {
+            scope.spawn(move || {
+                for ((machine, _), outcome) in machines.iter_mut().zip(outcomes) {
+                    *outcome = machine.run(nodes, stop);
+                }
+            });
+        }
+    });
+    outcomes
+}
+
+/// The entries of `jobs`, in units, each with its position as rank. An entry is
+/// `None` if it is too large, all are if there are more sections than fit.
+fn entries<T: Lane>(
+    instance: &Instance,
+    jobs: &[usize],
+    unit: usize,
+) -> Option<Vec<Option<Entry<T>>>> {
+    let units = |bytes: usize| bytes.checked_div(unit).and_then(T::new);
+    let jobs = jobs.iter().filter_map(|&job| instance.jobs.get(job));
+    jobs.zip(0_u16..)
+        .map(|(job, rank)| {
+            let (from, to) = (u16::try_from(job.from).ok()?, u16::try_from(job.to).ok()?);
+            let entry = || {
+                let below = job.align.checked_div(unit).unwrap_or(0).saturating_sub(1);
+                Some(Entry {
+                    release: units(job.fixed.unwrap_or(0))?,
+                    rank,
+                    id: rank,
+                    from,
+                    to,
+                    size: units(job.size)?,
+                    below: T::new(below)?,
+                    fixed: job.fixed.is_some(),
+                })
+            };
+            Some(entry())
+        })
+        .collect()
+}
+
+/// The offsets that a machine found, in bytes, by job.
+fn offsets<T: Lane>(
+    instance: &Instance,
+    machine: &Machine<T>,
+    jobs: &[usize],
+    unit: usize,
+) -> Vec<usize> {
+    let mut offsets = vec![0; instance.jobs.len()];
+    for (&job, offset) in jobs.iter().zip(machine.offsets()) {
+        if let Some(slot) = offsets.get_mut(job) {
+            let units = usize::try_from(offset.get()).unwrap_or(0);
+            *slot = units.saturating_mul(unit);
+        }
+    }
+    offsets
+}

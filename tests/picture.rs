@@ -1,0 +1,115 @@
+//! Pictures of plans: what is on them, and that nothing breaks them.
+
+use device_memory::plan::{PlanOptions, PlanPage, PlanReport, PlanRequest, PlanValue};
+use device_memory::{Device, DeviceType};
+use serde_json::Value;
+
+const CUDA: Device = Device::new(DeviceType::Cuda, 0);
+
+fn planned(values: impl IntoIterator<Item = PlanValue>) -> (PlanRequest, PlanReport) {
+    let mut request = PlanRequest::new();
+    for value in values {
+        request.push(value);
+    }
+    let report = request.plan(&PlanOptions::default()).unwrap();
+    (request, report)
+}
+
+fn two_arenas() -> (PlanRequest, PlanReport) {
+    planned([
+        PlanValue::new(4096, 0..=2).named("query <1>"),
+        PlanValue::new(1024, 1..=3),
+        PlanValue::new(512, 0..=0).on(CUDA).named("key & \"value\""),
+    ])
+}
+
+#[test]
+fn an_arena_shows_its_values_with_name_size_place_and_steps() {
+    let (request, report) = two_arenas();
+
+    let svg = report.to_svg(&request, 0).unwrap();
+
+    assert_eq!(svg.matches("<rect").count(), 2);
+    assert!(
+        svg.contains("<title>query &lt;1&gt;\n4,096 bytes at "),
+        "{svg}"
+    );
+    assert!(svg.contains("steps 0 to 2</title>"));
+    assert!(svg.contains("<title>value 1\n1,024 bytes at "));
+    assert!(svg.contains("cpu:0, memory id 0: "));
+    assert!(svg.contains("lower bound 5,120, "));
+}
+
+#[test]
+fn another_arena_shows_its_own_values_only() {
+    let (request, report) = two_arenas();
+
+    let svg = report.to_svg(&request, 1).unwrap();
+
+    assert_eq!(svg.matches("<rect").count(), 1);
+    assert!(svg.contains("key &amp; &quot;value&quot;"));
+    assert_eq!(report.to_svg(&request, 2), None);
+}
+
+#[test]
+fn a_page_has_a_row_an_arena_and_a_column_a_plan_and_needs_no_other_file() {
+    let (request, report) = two_arenas();
+
+    let html = PlanPage::new("a <b>", &request)
+        .with("one", &report)
+        .with("other", &report)
+        .to_html();
+
+    assert_eq!(html.matches("<svg").count(), 4);
+    assert_eq!(html.matches("<tr>").count(), 3);
+    assert!(html.contains("<title>a &lt;b&gt;</title>"));
+    for outside in ["<script", "<link", "src=", "href=", "url("] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_trace_has_an_event_for_each_step_of_each_value() {
+    let (request, report) = two_arenas();
+
+    let trace = report.to_executorch_trace(&request).unwrap();
+
+    let json: Value = serde_json::from_str(&trace).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len(), 3 + 3 + 1);
+    let last = events.last().unwrap();
+    assert_eq!(last["name"], "key & \"value\"");
+    assert_eq!((&last["pid"], &last["tid"]), (&2.into(), &0.into()));
+    assert_eq!((&last["ts"], &last["dur"]), (&0.into(), &512.into()));
+    assert_eq!(last["args"]["bytes"], 512);
+}
+
+#[test]
+fn a_plan_of_nothing_is_a_page_without_pictures() {
+    let (request, report) = planned([]);
+
+    let html = PlanPage::new("empty", &request)
+        .with("plan", &report)
+        .to_html();
+
+    assert!(!html.contains("<svg"));
+    assert_eq!(report.to_svg(&request, 0), None);
+}
+
+#[test]
+fn extreme_numbers_stay_on_the_picture() {
+    let (request, report) = planned([
+        PlanValue::new(usize::MAX / 16, 0..=usize::MAX - 1),
+        PlanValue::new(0, 7..=7),
+        PlanValue::new(1, usize::MAX - 1..=usize::MAX - 1),
+    ]);
+
+    let svg = report.to_svg(&request, 0).unwrap();
+
+    assert_eq!(svg.matches("<rect").count(), 3);
+    assert!(report.to_executorch_trace(&request).is_none());
+    let numbers = svg.split('"').filter_map(|text| text.parse::<f64>().ok());
+    for number in numbers {
+        assert!((0.0..=1000.0).contains(&number), "{number}");
+    }
+}
