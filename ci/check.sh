@@ -82,10 +82,13 @@ if nightly; then
   step "error codes of compile-fail examples"
   cargo +nightly test --quiet --all-features --doc
   step "address and leak sanitizer"
+  # The tests that reach unsafe code; those of plans, graphs and words are pure data.
+  with_unsafe=(adaptor allocations buffer cuda cuda_absent cuda_allocations cuda_process cuda_transfers dlpack
+    free_failure gpu launch model moe placement process pte registry runner tensor testing_kit threads weights)
   PROPTEST_CASES=32 \
     ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" \
-    cargo +nightly test --quiet --all-features --tests --target "$host" --target-dir target/asan \
-    -- --skip nested_cargo
+    cargo +nightly test --quiet --all-features --target "$host" --target-dir target/asan \
+    --lib "${with_unsafe[@]/#/--test=}" -- --skip nested_cargo
   skip "under the sanitizer, a driver that lacks a function: the sanitizer looks its names up itself"
   if cargo +nightly miri --version >/dev/null 2>&1; then
     step "miri"
