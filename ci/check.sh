@@ -50,6 +50,9 @@ cargo test --quiet -p fake-cuda
 step "beside other choices of cudarc"
 bash ci/cuda-features.sh
 
+step "kernels of an example to PTX"
+bash ci/ptx.sh
+
 step "the checks for hardware, built to be carried"
 bash ci/gpu.sh build >/dev/null
 if [ "$(uname -s)" = Linux ]; then

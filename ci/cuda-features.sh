@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows that this crate conflicts with no other crate's choice of CUDA version or
-# way of linking: builds it beside crates that make each choice of cudarc's.
+# way of linking: builds it beside crates that make each choice of cudarc's. And that
+# what its examples need of cudarc, NVRTC, is nobody else's.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -41,3 +42,11 @@ RUST
     cargo check --quiet --manifest-path "$work/Cargo.toml" --target-dir "$top/target/beside"
   echo "builds beside cudarc with $choice"
 done
+
+features=$(cargo tree --quiet --offline --manifest-path "$work/Cargo.toml" --edges features --invert cudarc)
+if ! grep -q 'cudarc feature "driver"' <<<"$features" || grep -q 'cudarc feature "nvrtc"' <<<"$features"; then
+  echo "error: the features of cudarc that a program gets are not these:" >&2
+  echo "$features" >&2
+  exit 1
+fi
+echo "brings no NVRTC"

@@ -16,6 +16,7 @@
 
 pub mod adaptor;
 pub mod backend;
+pub mod book;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
 pub mod graph;

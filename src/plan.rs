@@ -8,12 +8,13 @@
 //! so that values alive at the same step do not overlap, and makes the buffers as
 //! small as the [`Algorithm`] can. [`PlanReport`] holds the [`MemoryPlan`] and says
 //! for each arena how large it is, how small it can be at best, and what was done.
-//! [`check`] verifies any plan and shares no code with the planners.
+//! [`check()`] verifies any plan and shares no code with the planners.
 
 mod algorithm;
 mod capacity;
 mod check;
 mod exact;
+mod fixed;
 mod heuristic;
 mod instance;
 mod memory_plan;
@@ -33,7 +34,7 @@ pub use check::{PlanFault, check};
 pub use memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 pub use options::{Goal, PlanOptions};
 pub use picture::PlanPage;
-pub use report::{ArenaReport, PlanReport, PlanStatus};
+pub use report::{ArenaReport, ExecutorchLayout, PlanReport, PlanStatus};
 pub use request::{DeviceOptions, PlanRequest};
 pub use table::PlanTable;
 pub use value::{Alias, Gap, PlanValue};

@@ -259,3 +259,79 @@ fn nested_cargo_a_bad_log_is_one_line_of_error() {
     );
     std::fs::remove_file(&log).unwrap();
 }
+
+#[test]
+#[cfg(feature = "safetensors")]
+fn nested_cargo_the_mixture_of_experts_decodes_and_says_what_crosses() {
+    for (model, all) in [
+        (
+            "qwen3_moe_tiny",
+            "15 to the device in a step, 312 bytes; 3 from it, 528 bytes",
+        ),
+        (
+            "qwen3_5_moe_tiny",
+            "15 to the device in a step, 17064 bytes; 9 from it, 17424 bytes",
+        ),
+    ] {
+        let stem = format!("tests/data/moe/{model}");
+
+        let both = run("moe", &[&stem]);
+        let host = run("moe", &[&stem, "--host-in-the-loop"]);
+
+        let text = |output: &Output| {
+            assert!(output.status.success(), "{model}: {output:?}");
+            assert!(output.stderr.is_empty(), "{model}: {output:?}");
+            String::from_utf8(output.stdout.clone()).unwrap()
+        };
+        let copies = |text: &str| {
+            let lines = text.lines().filter(|line| line.contains("  copies "));
+            let lines = lines.map(|line| line.trim_start_matches("  copies").trim().to_owned());
+            lines.collect::<Vec<_>>()
+        };
+        let (both, host) = (text(&both), text(&host));
+        assert!(
+            both.starts_with(&format!("{model} on cuda:0 (simulated):\n")),
+            "{both}"
+        );
+        let none = "0 to the device in a step, 0 bytes; 1 from it, 8 bytes";
+        assert_eq!(copies(&both), [none, all]);
+        assert_eq!(copies(&host), [all]);
+        assert_eq!(both.matches("tokens per second").count(), 2);
+        assert_eq!(both.matches("; tokens equal").count(), 2);
+    }
+}
+
+#[test]
+#[cfg(feature = "safetensors")]
+fn nested_cargo_the_mixture_of_experts_says_in_one_line_what_is_wrong() {
+    let absent = run("moe", &["tests/data/moe/nonsense"]);
+    let wrong = run("moe", &["--nonsense"]);
+
+    for (output, begin) in [
+        (absent, "error: tests/data/moe/nonsense"),
+        (wrong, "error: usage: "),
+    ] {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with(begin), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+#[cfg(all(feature = "safetensors", feature = "cuda"))]
+#[expect(clippy::print_stderr, reason = "who runs the tests has to see it")]
+fn nested_cargo_without_a_driver_the_mixture_of_experts_says_so_and_ends() {
+    if devices_of_the_driver() > 0 {
+        eprintln!("skipped: what is said without a driver: there is one");
+        return;
+    }
+
+    let output = run("moe", &["--cuda"]);
+
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.starts_with("skipped: "), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(output.stdout.is_empty());
+}

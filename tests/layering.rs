@@ -39,6 +39,7 @@ const RANKS: &[&[&str]] = &[
     ],
     &["planned", "testing", "dlpack"],
     &["weights", "runner"],
+    &["book"],
 ];
 
 /// Dependencies, and the modules that may name them.

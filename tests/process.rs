@@ -111,7 +111,7 @@ mod forks {
             "forks::pools_are_inert_in_a_child_and_the_parent_goes_on",
             || {
                 let fake = FakeDevice::new(CUDA, 1);
-                let pool = Pool::new(fake.clone());
+                let pool = Pool::over(fake.clone());
                 let create = |size| {
                     let allocator = Arc::new(pool.clone());
                     DeviceMemoryBuffer::create_with(allocator, layout(size), 0)

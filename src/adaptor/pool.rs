@@ -76,7 +76,7 @@ use on_stream::{StreamState, Uses};
 /// use device_memory::adaptor::Pool;
 /// use device_memory::{DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, HostAllocator};
 ///
-/// let pool = Arc::new(Pool::new(HostAllocator));
+/// let pool = Arc::new(Pool::over(HostAllocator));
 /// let layout = DeviceLayout::from_size(3 << 20)?;
 ///
 /// let first = DeviceMemoryBuffer::create_with(pool.clone(), layout, 0)?;
@@ -117,7 +117,7 @@ struct Core<A: DeviceAllocator> {
 impl<A: DeviceAllocator> Pool<A> {
     /// A pool with the options of [`PoolBuilder::new`], for the devices that `upstream` has now.
     #[must_use]
-    pub fn new(upstream: A) -> Self {
+    pub fn over(upstream: A) -> Self {
         PoolBuilder::new().build(upstream)
     }
 
@@ -146,7 +146,7 @@ impl<A: DeviceAllocator> Pool<A> {
     /// Those of [`status`](Self::status).
     pub fn counters(&self, index: DeviceIndex) -> Result<PoolCounters> {
         let device = self.core.device(index, Operation::MemoryInfo)?;
-        Ok(device.tally.read(device.slots.hits()))
+        Ok(device.counters())
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Operation {
     Open,
     /// Reading or writing memory by the host itself.
     HostAccess,
+    /// Running a kernel.
+    Launch,
 }
 
 impl fmt::Display for Operation {
@@ -46,6 +48,7 @@ impl fmt::Display for Operation {
             Self::Trim => "trim",
             Self::Open => "open",
             Self::HostAccess => "host access",
+            Self::Launch => "launch",
         })
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! Sizes are sorted into bins as a number with four bits after its highest one,
 //! and within a bin by size and address, so that the best fit is exact and the
-//! sets stay short. A bitmap says which bins hold anything.
+//! sets stay short. A bitmap says which bins hold anything. A short set is a sorted
+//! list, which takes nothing from the heap once it has grown, and a long one a tree.
 
 use std::collections::BTreeSet;
 
@@ -54,10 +55,70 @@ const fn exponent_bins(shift: u32) -> usize {
     (shift as usize).saturating_mul(STEPS)
 }
 
+/// The most blocks that are kept as a list: few in tests, so that they see both.
+const FEW: usize = if cfg!(test) { 2 } else { 32 };
+
+/// Blocks in order: in the list or in the tree, the other being empty.
+#[derive(Debug, Default)]
+struct Set {
+    few: Vec<Entry>,
+    many: BTreeSet<Entry>,
+}
+
+impl Set {
+    fn insert(&mut self, entry: Entry) {
+        if self.few.len() >= FEW {
+            self.many.extend(self.few.drain(..));
+        }
+        if !self.many.is_empty() {
+            self.many.insert(entry);
+        } else if let Err(at) = self.few.binary_search(&entry) {
+            self.few.insert(at, entry);
+        }
+    }
+
+    /// Takes a block out, and says whether it was there.
+    fn remove(&mut self, entry: &Entry) -> bool {
+        if !self.many.is_empty() {
+            return self.many.remove(entry);
+        }
+        let found = self.few.binary_search(entry);
+        found.map(|at| self.few.remove(at)).is_ok()
+    }
+
+    /// The blocks of at least `size` bytes.
+    fn from(&self, size: usize) -> impl Iterator<Item = &Entry> {
+        let at = self.few.partition_point(|entry| entry.0 < size);
+        let few = self.few.get(at..).unwrap_or_default();
+        few.iter().chain(self.many.range((size, 0, 0)..))
+    }
+
+    /// The smallest block of at least `size` bytes.
+    fn best(&self, size: usize) -> Option<Entry> {
+        if self.many.is_empty() {
+            let at = self.few.partition_point(|entry| entry.0 < size);
+            return self.few.get(at).copied();
+        }
+        self.many.range((size, 0, 0)..).next().copied()
+    }
+
+    fn first(&self) -> Option<Entry> {
+        self.few.first().or_else(|| self.many.first()).copied()
+    }
+
+    fn last(&self) -> Option<Entry> {
+        self.few.last().or_else(|| self.many.last()).copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_empty()
+    }
+}
+
 /// The free blocks of one lot.
 #[derive(Debug, Default)]
 pub(super) struct Bins {
-    sets: Vec<BTreeSet<Entry>>,
+    sets: Vec<Set>,
     occupied: [u64; WORDS],
     /// The bytes of all of them.
     bytes: usize,
@@ -68,7 +129,7 @@ impl Bins {
     pub(super) fn insert(&mut self, unit_log2: u32, entry: Entry) {
         let bin = bin_of(entry.0.wrapping_shr(unit_log2));
         if bin >= self.sets.len() {
-            self.sets.resize_with(bin.saturating_add(1), BTreeSet::new);
+            self.sets.resize_with(bin.saturating_add(1), Set::default);
         }
         if let Some(set) = self.sets.get_mut(bin) {
             set.insert(entry);
@@ -99,12 +160,12 @@ impl Bins {
     pub(super) fn best(&self, unit_log2: u32, size: usize) -> Option<Entry> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         if self.is_occupied(bin)
-            && let Some(entry) = self.sets.get(bin)?.range((size, 0, 0)..).next()
+            && let Some(entry) = self.sets.get(bin)?.best(size)
         {
-            return Some(*entry);
+            return Some(entry);
         }
         let above = self.next_occupied(bin.saturating_add(1))?;
-        self.sets.get(above)?.first().copied()
+        self.sets.get(above)?.first()
     }
 
     /// All blocks of at least `size` bytes, the smallest first.
@@ -116,8 +177,7 @@ impl Bins {
             self.sets.get(above)
         });
         let own = self.sets.get(bin).into_iter();
-        own.flat_map(move |set| set.range((size, 0, 0)..))
-            .chain(larger.flatten())
+        own.chain(larger).flat_map(move |set| set.from(size))
     }
 
     /// The largest block.
@@ -127,7 +187,7 @@ impl Bins {
         let bin = word
             .saturating_mul(64)
             .saturating_add(index(bits.checked_ilog2()?));
-        self.sets.get(bin)?.last().copied()
+        self.sets.get(bin)?.last()
     }
 
     /// All blocks, which are forgotten.
@@ -135,7 +195,8 @@ impl Bins {
         self.occupied = [0; WORDS];
         self.bytes = 0;
         let sets = std::mem::take(&mut self.sets);
-        sets.into_iter().flatten().collect()
+        let blocks = |set: Set| set.few.into_iter().chain(set.many);
+        sets.into_iter().flat_map(blocks).collect()
     }
 
     /// The bytes of all blocks.

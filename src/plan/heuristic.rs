@@ -43,7 +43,47 @@ impl Layout {
 }
 
 /// The pairs of jobs that may be looked at before no further heuristic is begun.
-const WORK: usize = 40_000_000;
+const WORK: usize = 300_000_000;
+
+/// Instances with more pairs than this are large: what helps them most comes first.
+const LARGE: usize = 20_000_000;
+
+/// A heuristic.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Jobs in an order, each where it fits.
+    Placed(Order, Fit, &'static str),
+    /// From the bottom up, with so many ten-thousandths above the lower bound in view.
+    Guided(Order, usize),
+    /// The original.
+    Executorch,
+}
+
+impl Way {
+    fn take(self, instance: &Instance) -> Layout {
+        match self {
+            Self::Placed(order, fit, name) => by(instance, order, fit, name),
+            Self::Executorch => executorch(instance),
+            Self::Guided(order, room) => {
+                let room = (instance.lower_bound / 10_000).saturating_mul(room);
+                let height = instance.lower_bound.saturating_add(room);
+                Layout::new(instance, guided(instance, order, height), "guided")
+            }
+        }
+    }
+}
+
+/// The cheap ones, which are enough for most.
+const PLACED: [Way; 8] = [
+    Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+    Way::Placed(Order::Start, Fit::Best, "best_fit"),
+    Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
+    Way::Placed(Order::Size, Fit::First, "size_first_fit"),
+    Way::Placed(Order::Start, Fit::First, "first_fit"),
+    Way::Placed(Order::Area, Fit::First, "area_first_fit"),
+    Way::Placed(Order::Breadth, Fit::Best, "greedy_by_breadth"),
+    Way::Executorch,
+];
 
 /// The best layout of all heuristics, from the cheapest on, which end as soon as
 /// one meets `enough`.
@@ -51,46 +91,32 @@ const WORK: usize = 40_000_000;
 /// Never higher than what ExecuTorch's planner finds. Which ones are tried depends
 /// on the instance alone, so the result is always the same.
 pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
-    let mut best = by(instance, Order::Size, Fit::Best, "greedy_by_size");
-    let mut work = 0_usize;
-    for (order, fit, name) in [
-        (Order::Start, Fit::Best, "best_fit"),
-        (Order::Breadth, Fit::First, "breadth_first_fit"),
-        (Order::Size, Fit::First, "size_first_fit"),
-        (Order::Start, Fit::First, "first_fit"),
-        (Order::Area, Fit::First, "area_first_fit"),
-        (Order::Breadth, Fit::Best, "greedy_by_breadth"),
-    ] {
-        if best.peak <= enough {
-            return best;
-        }
+    let large = [
+        Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+        Way::Guided(Order::AreaTotalLife, 20),
+        Way::Placed(Order::Area, Fit::First, "area_first_fit"),
+        Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
+        Way::Executorch,
+    ];
+    let rooms = [0, 5, 50, 100, 200, 400];
+    let guided = Order::GUIDED.into_iter();
+    let guided = guided.flat_map(|order| rooms.map(|room| Way::Guided(order, room)));
+    let is_large = instance.meetings() > LARGE;
+    let first = if is_large { &large[..] } else { &PLACED[..] };
+    let mut ways = first.iter().copied().chain(guided);
+    let mut best = match ways.next() {
+        Some(way) => way.take(instance),
+        None => naive(instance),
+    };
+    let mut work = instance.meetings();
+    for way in ways {
         work = work.saturating_add(instance.meetings());
-        if work > WORK {
+        let is_due = matches!(way, Way::Executorch) || work <= WORK;
+        if best.peak <= enough {
             break;
         }
-        keep(&mut best, by(instance, order, fit, name));
-    }
-    if best.peak > enough {
-        keep(&mut best, executorch(instance));
-    }
-    for order in Order::GUIDED {
-        for hundredths in [0, 1, 5, 10, 50, 100, 200, 400] {
-            if best.peak <= enough {
-                return best;
-            }
-            work = work.saturating_add(instance.meetings().saturating_mul(2));
-            if work > WORK {
-                return best;
-            }
-            // Twice the room for each next one, from none on.
-            let room = instance.lower_bound / 10_000;
-            let height = room
-                .saturating_mul(hundredths)
-                .saturating_add(instance.lower_bound);
-            keep(
-                &mut best,
-                Layout::new(instance, guided(instance, order, height), "guided"),
-            );
+        if is_due {
+            keep(&mut best, way.take(instance));
         }
     }
     best

@@ -12,6 +12,7 @@ use std::ops::Range;
 use crate::device::Device;
 use crate::error::{ErrorKind, PlanError, Result};
 
+use super::fixed;
 use super::request::{DeviceOptions, PlanRequest};
 use super::value::PlanValue;
 
@@ -362,6 +363,7 @@ impl Arena {
         }
         let limit = usize::MAX.checked_shr(2).unwrap_or(usize::MAX);
         sum.filter(|&sum| sum <= limit).ok_or_else(too_large)?;
+        fixed::check(&self.items)?;
         Ok(())
     }
 }

@@ -50,6 +50,17 @@ impl ArenaReport {
     }
 }
 
+/// The arenas of a plan as an ExecuTorch program lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExecutorchLayout {
+    /// The sizes in bytes by `memory_id`: slot 0 is reserved, and there is a slot 1 in
+    /// any case.
+    pub sizes: Vec<usize>,
+    /// The `memory_id` and the device of each arena that is not on `cpu:0`.
+    pub devices: Vec<(usize, Device)>,
+}
+
 /// A plan and what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,4 +69,40 @@ pub struct PlanReport {
     pub plan: MemoryPlan,
     /// One entry for each buffer of the plan, in the same order.
     pub arenas: Vec<ArenaReport>,
+}
+
+impl PlanReport {
+    /// The arenas as an ExecuTorch program lists them: what is memory id 0 here is 1
+    /// there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use device_memory::plan::{PlanOptions, PlanRequest, PlanValue};
+    ///
+    /// let mut request = PlanRequest::new();
+    /// request.push(PlanValue::new(48, 0..=1).on("cuda:0".parse()?));
+    /// request.push(PlanValue::new(32, 0..=1));
+    /// let report = request.plan(&PlanOptions::default())?;
+    ///
+    /// let layout = report.executorch_layout();
+    ///
+    /// assert_eq!(layout.sizes, [0, 64, 64]);
+    /// assert_eq!(layout.devices, [(2, "cuda:0".parse()?)]);
+    /// # Ok::<(), device_memory::Error>(())
+    /// ```
+    #[must_use]
+    pub fn executorch_layout(&self) -> ExecutorchLayout {
+        let buffers = self.plan.buffers();
+        let mut sizes = vec![0];
+        sizes.extend(buffers.iter().map(|buffer| buffer.size));
+        sizes.resize(sizes.len().max(2), 0);
+        let devices = (1..).zip(buffers.iter().map(|buffer| buffer.device));
+        ExecutorchLayout {
+            sizes,
+            devices: devices
+                .filter(|(_, device)| *device != Device::CPU)
+                .collect(),
+        }
+    }
 }

@@ -102,11 +102,15 @@ fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> 
     if layout.peak <= proved {
         status = PlanStatus::Optimal;
     }
-    let offsets = layout.offsets.iter();
+    let placed = arena.items.iter().zip(&layout.offsets);
+    let offsets = placed.map(|(item, &offset)| {
+        // Alignment may have put an item without bytes above all that have some.
+        let is_above = item.size == 0 && item.fixed.is_none() && offset > layout.peak;
+        let offset = if is_above { 0 } else { offset };
+        arena.base.saturating_add(offset)
+    });
     Solution {
-        offsets: offsets
-            .map(|offset| arena.base.saturating_add(*offset))
-            .collect(),
+        offsets: offsets.collect(),
         lower_bound: arena.base.saturating_add(pressure.bytes),
         proved: arena.base.saturating_add(proved),
         algorithm: layout.name,
@@ -121,7 +125,7 @@ fn report(request: &PlanRequest, problem: &Problem, solutions: &[Solution]) -> R
     let mut arenas = Vec::with_capacity(problem.arenas.len());
     for (memory_id, (arena, solution)) in (0..).zip(problem.arenas.iter().zip(solutions)) {
         let ends = arena.items.iter().zip(&solution.offsets);
-        let ends = ends.filter(|(item, _)| item.size > 0);
+        let ends = ends.filter(|(item, _)| item.size > 0 || item.fixed.is_some());
         let peak = ends
             .map(|(item, offset)| offset.saturating_add(item.size))
             .max();

@@ -11,7 +11,9 @@
 mod bound;
 mod lane;
 mod machine;
+mod memo;
 mod order;
+mod parts;
 mod portfolio;
 
 pub(super) use portfolio::{Found, Limits, search, turns};

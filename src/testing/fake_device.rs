@@ -1,6 +1,6 @@
 //! Devices without hardware.
 //!
-//! Rank 8. Part of `testing`. Imports `allocator`, `process` and the words.
+//! Rank 8. Part of `testing`. Imports `allocator`, `span`, `process` and the words.
 //!
 //! A fake holds its callers to the contract: what breaks it is reported and not
 //! done, so a test sees the mistake and not its consequences.
@@ -10,6 +10,7 @@ mod builder;
 mod calls;
 mod contents;
 mod contract;
+mod kernel;
 mod memory;
 mod queue;
 mod state;

@@ -130,7 +130,7 @@ fn the_smallest_block_that_holds_a_request_is_given() {
 
 #[test]
 fn a_small_block_that_was_freed_is_had_again_without_a_search() {
-    let pool = Pool::new(fake(64 * MIB));
+    let pool = Pool::over(fake(64 * MIB));
     let place = create(&pool, 1000).unwrap().ptr();
     let searches = pool.counters(0).unwrap().searches;
     let status = pool.status(0).unwrap();
@@ -301,7 +301,7 @@ fn a_failure_that_is_no_lack_of_memory_is_passed_on_as_it_is() {
     let fake = fake(64 * MIB);
     fake.shut_down();
 
-    let error = create(&Pool::new(fake), 100).unwrap_err();
+    let error = create(&Pool::over(fake), 100).unwrap_err();
 
     assert!(error.is_shut_down(), "{error:?}");
 }

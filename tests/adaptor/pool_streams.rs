@@ -288,7 +288,7 @@ fn a_use_that_no_fence_can_be_had_for_leaves_the_block_allocated() {
 #[test]
 fn a_handle_serves_the_device_of_its_stream_only() {
     let fake = FakeDevice::new(DeviceType::Cuda, 2);
-    let pool = Pool::new(Streams(fake.clone()));
+    let pool = Pool::over(Streams(fake.clone()));
     let handle = pool.on_stream(&Stream::new(1)).unwrap();
     let layout = DeviceLayout::from_size(64).unwrap();
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Poison, Recorded, RecordedSegments, Recorder, Retry,
-    Shared, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Poison, PoolBuilder, Recorded, RecordedSegments, Recorder,
+    Retry, Shared, Statistics, Tracking,
 };
 use device_memory::testing::conformance::Conformance;
 use device_memory::testing::{FakeDevice, fail_each_call, panic_each_call};
@@ -38,6 +38,9 @@ const ADAPTORS: &[Adaptor] = &[
     ("Limit", |below| Arc::new(Limit::over(below, 1 << 50))),
     ("Log", |below| Arc::new(Log::csv(below, std::io::sink()))),
     ("Poison", |below| Arc::new(Poison::over(below))),
+    ("Pool", |below| {
+        Arc::new(PoolBuilder::new().growth(1 << 20).build(below))
+    }),
     ("Recorded", |below| {
         Arc::new(Recorded::over(below, &recorder()))
     }),

@@ -32,7 +32,7 @@ pub(crate) fn there_and_back() -> Result<(), Box<dyn Error>> {
         return Err("not floats".into());
     };
     assert!(layout.is_contiguous());
-    let allocator = Arc::new(CudaAllocator::open()?);
+    let allocator = CudaAllocator::open()?;
     let back = allocator.adopt(stream.clone_dtod(slice)?)?;
     assert_eq!(back.to_vec()?, 1f32.to_le_bytes().repeat(6));
     Ok(())

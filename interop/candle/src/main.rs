@@ -3,8 +3,8 @@
 //! On the host, candle's storage is a `Vec` that it frees itself, so there is one
 //! copy each way. On a CUDA device (feature `cuda`) a buffer becomes a `CudaSlice`,
 //! and that the storage of a tensor, without a copy; on the way back candle only lends
-//! its slice, so a copy on the device is adopted. That form was neither built nor run
-//! yet: it needs nvcc and a GPU.
+//! its slice, so a copy on the device is adopted. That form was checked by the
+//! compiler, with a stand-in for nvcc, and not run yet: it needs nvcc and a GPU.
 
 use std::error::Error;
 use std::io::Write as _;

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, ReentrantMutex};
 use super::heap::{Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
 use super::slots::Slots;
-use super::status::{PoolStatus, Tally};
+use super::status::{PoolCounters, PoolStatus, Tally};
 use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::layout::DeviceLayout;
@@ -60,11 +60,13 @@ impl PoolDevice {
         size: usize,
         order: Option<&Arc<StreamState>>,
     ) -> Option<DevicePtr> {
-        self.tally.searches.add();
         let align = layout.align().max(1_usize.wrapping_shl(UNIT_LOG2));
-        let found = self.part(layout).lock().take(order, size, align);
+        // Counted under the lock that is held anyway, so that counting is free.
+        let mut heap = self.part(layout).lock();
+        heap.searches = heap.searches.wrapping_add(1);
+        let found = heap.take(order, size, align);
         if found.is_some() {
-            self.tally.found.add();
+            heap.found = heap.found.wrapping_add(1);
         }
         found
     }
@@ -82,6 +84,16 @@ impl PoolDevice {
             heap.reserved().saturating_sub(heap.used())
         });
         unused.into_iter().fold(0, usize::saturating_add)
+    }
+
+    pub(super) fn counters(&self) -> PoolCounters {
+        let mut counters = self.tally.read(self.slots.hits());
+        for part in self.parts() {
+            let heap = part.lock();
+            counters.searches = counters.searches.wrapping_add(heap.searches);
+            counters.found = counters.found.wrapping_add(heap.found);
+        }
+        counters
     }
 
     pub(super) fn status(&self) -> PoolStatus {

@@ -73,6 +73,9 @@ pub(super) struct Heap {
     streams: Vec<StreamLots>,
     pending: Vec<Pending>,
     reserved: usize,
+    /// Searches for a free block, and those that found one.
+    pub(super) searches: u64,
+    pub(super) found: u64,
     /// Whether small blocks kept by streams are of this heap.
     keeps_small: bool,
 }
@@ -85,6 +88,8 @@ impl Heap {
             streams: Vec::new(),
             pending: Vec::new(),
             reserved: 0,
+            searches: 0,
+            found: 0,
         }
     }
 

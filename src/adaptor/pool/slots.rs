@@ -54,9 +54,12 @@ impl Slots {
         }
     }
 
-    /// How many groups suit this machine.
+    /// How many groups suit this machine: several a core, so that threads that run at
+    /// once seldom share one. A group takes memory when a thread comes to it first.
     pub(super) fn groups_here() -> usize {
-        std::thread::available_parallelism().map_or(1, |count| count.get().saturating_mul(2))
+        std::thread::available_parallelism()
+            .map_or(1, |count| count.get().saturating_mul(4))
+            .max(8)
     }
 
     /// Takes a block of a class out.

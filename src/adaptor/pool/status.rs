@@ -90,11 +90,9 @@ pub struct PoolCounters {
     pub failures: u64,
 }
 
-/// The counters as they are kept.
+/// The counters that are not those of a heap, as they are kept.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) searches: Count,
-    pub(super) found: Count,
     pub(super) drains: Count,
     pub(super) trims: Count,
     pub(super) upstream: Count,
@@ -108,8 +106,6 @@ impl Tally {
     pub(super) fn read(&self, cache_hits: u64) -> PoolCounters {
         PoolCounters {
             cache_hits,
-            searches: self.searches.get(),
-            found: self.found.get(),
             drains: self.drains.get(),
             trims: self.trims.get(),
             upstream: self.upstream.get(),
@@ -117,6 +113,7 @@ impl Tally {
             released: self.released.get(),
             hooks: self.hooks.get(),
             failures: self.failures.get(),
+            ..PoolCounters::default()
         }
     }
 }

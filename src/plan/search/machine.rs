@@ -9,13 +9,14 @@
 //! lie on a stack of the machine's own, so that depth costs no stack of the thread
 //! and a search can go on where it stopped.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::bound::{Bound, Entry};
 use super::lane::Lane;
+use super::memo::{KeyHasher, key};
+use super::parts::{Cover, number_parts, part_of, rank_by_total};
 
 /// What a machine has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,14 +99,6 @@ struct Scratch<T> {
     totals: Vec<i64>,
     /// What is known of each section, to tell parts.
     cover: Vec<Cover>,
-}
-
-/// How many jobs begin and how many ended at a section, and the part it is in.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cover {
-    begin: u32,
-    end: u32,
-    part: u32,
 }
 
 impl<T: Lane> Machine<T> {
@@ -348,49 +341,6 @@ impl<T: Lane> Machine<T> {
     }
 }
 
-/// Ranks `entries` by the largest total of a section each crosses, then by id.
-fn rank_by_total<T: Lane>(entries: &mut [Entry<T>], totals: &mut [i64]) {
-    totals.fill(0);
-    let size = |entry: &Entry<T>| i64::try_from(entry.size.get()).unwrap_or(i64::MAX);
-    for entry in entries.iter() {
-        let run = usize::from(entry.from)..usize::from(entry.to);
-        for total in totals.get_mut(run).unwrap_or(&mut []) {
-            *total = total.saturating_add(size(entry));
-        }
-    }
-    let fullest = |entry: &Entry<T>| {
-        let run = usize::from(entry.from)..usize::from(entry.to);
-        let totals = totals.get(run).unwrap_or(&[]);
-        Reverse(totals.iter().copied().max())
-    };
-    entries.sort_by_cached_key(|entry| (fullest(entry), entry.id));
-    for (rank, entry) in (0..).zip(entries) {
-        entry.rank = rank;
-    }
-}
-
-/// Numbers the parts of `entries` that share no section, in `cover` by section, and
-/// returns how many there are.
-fn number_parts<T: Lane>(entries: &[Entry<T>], cover: &mut [Cover]) -> u32 {
-    cover.fill(Cover::default());
-    for entry in entries {
-        if let Some(section) = cover.get_mut(usize::from(entry.from)) {
-            section.begin = section.begin.wrapping_add(1);
-        }
-        if let Some(section) = cover.get_mut(usize::from(entry.to)) {
-            section.end = section.end.wrapping_add(1);
-        }
-    }
-    let (mut alive, mut count) = (0_u32, 0_u32);
-    for section in cover {
-        alive = alive.wrapping_sub(section.end);
-        count = count.wrapping_add(u32::from(alive == 0 && section.begin > 0));
-        alive = alive.wrapping_add(section.begin);
-        section.part = count;
-    }
-    count
-}
-
 /// How many of `entries`, from the first on, hold candidates that may lead to a
 /// plan. Those before `from` do.
 fn worth_trying<T: Lane>(bound: &mut Bound<T>, entries: &[Entry<T>], from: usize) -> usize {
@@ -421,12 +371,6 @@ fn worth_trying<T: Lane>(bound: &mut Bound<T>, entries: &[Entry<T>], from: usize
     good
 }
 
-/// The part that a job is in.
-fn part_of<T: Lane>(entry: &Entry<T>, cover: &[Cover]) -> u32 {
-    let section = cover.get(usize::from(entry.from));
-    section.map_or(0, |section| section.part)
-}
-
 /// Merges `raised` into `entries`, both by position.
 fn merge<T: Lane>(entries: &mut Vec<Entry<T>>, raised: &[Entry<T>]) {
     let mut kept = entries.len();
@@ -444,45 +388,5 @@ fn merge<T: Lane>(entries: &mut Vec<Entry<T>>, raised: &[Entry<T>]) {
             *slot = *entry;
         }
         kept = start;
-    }
-}
-
-/// What tells a set of jobs to be placed from any other: where each may be at
-/// lowest, and which were passed over.
-fn key<T: Lane>(entries: &[Entry<T>], first: Option<(T, u16)>) -> u64 {
-    let sum = entries.iter().fold(0_u64, |sum, entry| {
-        let name = u32::from(entry.rank).rotate_left(16) | u32::from(entry.id);
-        sum.wrapping_add(mix(entry.release.get(), name))
-    });
-    let first = first.map_or(0, |(release, rank)| mix(release.get(), u32::from(rank)));
-    sum ^ first.rotate_left(32)
-}
-
-/// A number with the bits of both mixed.
-#[inline(always)]
-fn mix(release: u64, name: u32) -> u64 {
-    let mut bits = (release.wrapping_shl(32) ^ u64::from(name)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits ^= bits >> 32;
-    bits = bits.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    bits ^ (bits >> 32)
-}
-
-/// Keys are mixed already.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
     }
 }

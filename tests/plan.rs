@@ -1,0 +1,363 @@
+//! Planning: the original's plans offset for offset, real arenas at their lower
+//! bound, every algorithm right, every bad request refused.
+
+use device_memory::plan::{
+    Algorithm, DeviceOptions, PlanOptions, PlanReport, PlanRequest, PlanTable, PlanValue, check,
+};
+use device_memory::{Device, DeviceType, ErrorKind, PlanError};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const CUDA: Device = Device::new(DeviceType::Cuda, 0);
+
+/// The arenas of the exporter's plans: a name, the request of one pool, the
+/// offsets that the exporter gave.
+fn exported() -> Vec<(String, PlanRequest, Vec<usize>)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pte");
+    let mut found = Vec::new();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(".plan.json"))
+        .collect();
+    files.sort();
+    for file in files {
+        let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        for arena in json["arenas"].as_array().unwrap() {
+            let number = |tensor: &Value, field: &str| {
+                usize::try_from(tensor[field].as_u64().unwrap()).unwrap()
+            };
+            let tensors = arena["tensors"].as_array().unwrap();
+            let mut pools: Vec<usize> = tensors.iter().map(|t| number(t, "mem_id")).collect();
+            pools.sort_unstable();
+            pools.dedup();
+            for pool in pools {
+                let mut request = PlanRequest::new();
+                let align = number(arena, "alignment");
+                request.set_default(DeviceOptions::aligned(align));
+                let mut offsets = Vec::new();
+                for tensor in tensors.iter().filter(|t| number(t, "mem_id") == pool) {
+                    let steps = number(tensor, "start")..=number(tensor, "end");
+                    request.push(PlanValue::new(number(tensor, "aligned"), steps));
+                    offsets.push(number(tensor, "offset"));
+                }
+                let device = arena["device"].as_str().unwrap();
+                let stem = file.file_stem().unwrap().to_string_lossy();
+                found.push((format!("{stem} {device} {pool}"), request, offsets));
+            }
+        }
+    }
+    found
+}
+
+fn plan(request: &PlanRequest, algorithm: Algorithm) -> PlanReport {
+    let options = PlanOptions::new(algorithm).nodes(20_000).no_deadline();
+    let report = request.plan(&options).unwrap();
+    check(request, &report.plan).unwrap_or_else(|fault| panic!("{algorithm}: {fault}"));
+    report
+}
+
+#[test]
+fn executorch_greedy_gives_the_offsets_of_every_plan_of_the_exporter() {
+    let exported = exported();
+
+    for (name, request, offsets) in &exported {
+        let report = plan(request, Algorithm::ExecutorchGreedy);
+
+        let found = report
+            .plan
+            .placements()
+            .iter()
+            .map(|placement| placement.offset);
+        assert!(found.eq(offsets.iter().copied()), "{name}");
+    }
+
+    assert_eq!(exported.len(), 55);
+}
+
+#[test]
+fn every_arena_of_the_exporter_is_planned_at_its_lower_bound() {
+    for (name, request, _) in exported() {
+        for algorithm in [Algorithm::Auto, Algorithm::Optimal] {
+            for arena in plan(&request, algorithm).arenas {
+                assert_eq!(arena.gap(), 0, "{name} {algorithm}");
+            }
+        }
+    }
+}
+
+#[test]
+fn buffers_come_as_the_original_lists_them() {
+    let cuda_1 = Device::new(DeviceType::Cuda, 1);
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    for device in [cuda_1, CUDA, Device::CPU] {
+        request.push(PlanValue::new(20, 0..=1).on(device));
+    }
+
+    let report = plan(&request, Algorithm::Auto);
+
+    let layout = report.executorch_layout();
+    assert_eq!(layout.sizes, [0, 32, 32, 32]);
+    assert_eq!(layout.devices, [(2, CUDA), (3, cuda_1)]);
+    let ids = report
+        .plan
+        .placements()
+        .iter()
+        .map(|placement| placement.memory_id);
+    assert!(ids.eq([2, 1, 0]));
+    let none = plan(&PlanRequest::new(), Algorithm::Auto).executorch_layout();
+    assert_eq!(none.sizes, [0, 0]);
+}
+
+#[test]
+fn pools_and_devices_go_together() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    request.push(PlanValue::new(16, 0..=1).in_pool(1));
+    request.push(PlanValue::new(16, 0..=1).on(CUDA).in_pool(2));
+    request.push(PlanValue::new(16, 0..=1).on(CUDA));
+
+    let report = plan(&request, Algorithm::Auto);
+
+    let sizes = report
+        .plan
+        .buffers()
+        .iter()
+        .map(|buffer| (buffer.device, buffer.size));
+    let expected = [
+        (Device::CPU, 0),
+        (Device::CPU, 16),
+        (CUDA, 16),
+        (CUDA, 0),
+        (CUDA, 16),
+    ];
+    assert!(sizes.eq(expected));
+}
+
+#[test]
+fn what_is_reserved_for_submodules_is_left_free() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    request.reserve(Device::CPU, 0, 100);
+    request.reserve(Device::CPU, 0, 40);
+    request.push(PlanValue::new(16, 0..=1));
+
+    for algorithm in Algorithm::ALL {
+        let report = plan(&request, algorithm);
+
+        assert_eq!(report.plan.placements()[0].offset, 112, "{algorithm}");
+        assert_eq!(report.arenas[0].lower_bound, 128, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_value_in_place_of_another_shares_its_bytes() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    let base = request.push(PlanValue::new(64, 0..=1));
+    request.push(PlanValue::new(16, 2..=5).alias_of(base, 32));
+    request.push(PlanValue::new(64, 3..=4));
+
+    for algorithm in Algorithm::ALL {
+        let report = plan(&request, algorithm);
+
+        let [first, inside, _] = report.plan.placements() else {
+            panic!("three placements");
+        };
+        assert_eq!(inside.offset, first.offset + 32, "{algorithm}");
+    }
+}
+
+fn refused(values: impl IntoIterator<Item = PlanValue>) -> String {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    for value in values {
+        request.push(value);
+    }
+    let texts = Algorithm::ALL.map(|algorithm| {
+        let error = request.plan(&PlanOptions::new(algorithm)).unwrap_err();
+        assert_eq!(error.code(), 0x12, "{algorithm}");
+        error.to_string()
+    });
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    texts[0].clone()
+}
+
+#[test]
+#[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+fn bad_requests_are_refused_with_the_value_that_is_bad() {
+    let fine = || PlanValue::new(16, 0..=1);
+
+    assert_eq!(
+        refused([fine(), PlanValue::new(16, 5..=2)]),
+        "life of value 1 is reversed: first use 5, last use 2"
+    );
+    assert_eq!(
+        refused([fine().aligned(24)]),
+        "invalid alignment 24 of value 0: not a power of two"
+    );
+    assert_eq!(
+        refused([fine().at_offset(8)]),
+        "fixed offset 8 of value 0 is not aligned to 16"
+    );
+    assert_eq!(
+        refused([fine().at_offset(16), fine().at_offset(16)]),
+        "fixed offset 16 of value 1 overlaps value 0"
+    );
+    assert_eq!(
+        refused([fine().alias_of(1, 0), fine().alias_of(0, 0)]),
+        "value 1 can not use the storage of value 0: they use the storage of each other"
+    );
+    assert_eq!(
+        refused([fine(), fine().alias_of(0, 16)]),
+        "value 1 can not use the storage of value 0: it passes the end"
+    );
+    assert_eq!(
+        refused([fine().in_pool(4096)]),
+        "pool 4096 of value 0 is too high: 1024 pools a device"
+    );
+    let huge = refused([PlanValue::new(usize::MAX - 3, 0..=1)]);
+    assert_eq!(huge, "plan needs more bytes on cpu:0 than can be addressed");
+    let many = (0..8).map(|_| PlanValue::new(usize::MAX / 8, 0..=1));
+    assert_eq!(
+        refused(many),
+        "plan needs more bytes on cpu:0 than can be addressed"
+    );
+}
+
+#[test]
+fn values_of_no_bytes_and_of_one_step_are_planned() {
+    let mut request = PlanRequest::new();
+    for step in 0..50 {
+        request.push(PlanValue::new(0, step..=step));
+        request.push(PlanValue::new(64, step..=step));
+    }
+
+    for algorithm in Algorithm::ALL {
+        let report = plan(&request, algorithm);
+
+        if algorithm != Algorithm::Naive {
+            assert_eq!(report.arenas[0].peak, 64, "{algorithm}");
+        }
+    }
+}
+
+#[test]
+fn a_capacity_that_is_missed_is_reported_with_its_worst_step() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16).capacity(100));
+    request.push(PlanValue::new(64, 0..=3));
+    request.push(PlanValue::new(64, 2..=5));
+    request.push(PlanValue::new(16, 5..=6));
+
+    let error = request.plan(&PlanOptions::default().explain()).unwrap_err();
+
+    let ErrorKind::Plan(PlanError::OverCapacity(report)) = error.kind() else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (report.needed, report.capacity, report.over),
+        (128, 100, 28)
+    );
+    assert!(report.proved);
+    assert_eq!((report.worst_step, &report.live[..]), (2, &[0, 1][..]));
+    assert_eq!(report.irreducible, [0, 1]);
+}
+
+#[test]
+fn a_hundred_thousand_values_are_planned() {
+    let mut request = PlanRequest::new();
+    let mut seed = 1_usize;
+    for step in 0..100_000 {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let (size, life) = ((seed >> 40) % 4096, (seed >> 20) % 40);
+        request.push(PlanValue::new(size, step..=step + life));
+    }
+
+    let options = PlanOptions::new(Algorithm::GreedyBySize);
+    let report = request.plan(&options).unwrap();
+
+    check(&request, &report.plan).unwrap();
+    let arena = &report.arenas[0];
+    assert!(arena.peak < 2 * arena.lower_bound);
+}
+
+#[test]
+fn tables_are_read_with_every_name_and_written_back() {
+    let text = "buffer_id,start,end,size,alignment,gaps,device,note\n\
+                a,0,4,64,16,1-2@0:16,cuda:0,x\nb,2,3,32,1,,cpu:0,y\n\nignored";
+
+    let table = PlanTable::parse(text).unwrap();
+
+    assert_eq!(
+        table.to_csv(None),
+        "id,lower,upper,size,alignment,gaps,device,note\n\
+         a,0,5,64,16,1-3@0:16,cuda:0,x\nb,2,4,32,1,,cpu:0,y\n"
+    );
+    let again = PlanTable::parse(&table.to_csv(None)).unwrap();
+    assert_eq!(again, table);
+}
+
+#[test]
+fn bad_tables_are_refused_with_their_line() {
+    let refused = |text: &str| PlanTable::parse(text).unwrap_err().to_string();
+
+    assert_eq!(
+        refused("id,lower,upper"),
+        "line 1: there is no column \"size\""
+    );
+    assert_eq!(
+        refused("id,id,lower,upper,size"),
+        "line 1: column \"id\" is there twice"
+    );
+    let head = "id,lower,upper,size\n";
+    let line = |line: &str| refused(&format!("{head}{line}"));
+    assert_eq!(line("a,0,1"), "line 2: 3 fields for 4 columns");
+    assert_eq!(line("a,0,x,1"), "line 2: upper \"x\" is no number");
+    assert_eq!(line("a,3,3,1"), "line 2: upper is not above lower");
+    assert_eq!(
+        line("a,0,1,1\na,0,1,1"),
+        "line 3: id \"a\" is that of line 2 too"
+    );
+    assert_eq!(line("a,0,1,-4"), "line 2: size \"-4\" is no number");
+}
+
+fn any_value() -> impl Strategy<Value = PlanValue> {
+    (0_usize..9, 0_usize..12, 0_usize..6, 0_u32..5).prop_map(|(size, first, life, align)| {
+        PlanValue::new(size * 7, first..=first + life).aligned(1 << align)
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_algorithm_gives_a_right_plan_and_none_beats_the_search(
+        values in prop::collection::vec(any_value(), 0..24),
+    ) {
+        let mut request = PlanRequest::new();
+        request.set_default(DeviceOptions::aligned(4));
+        for value in values {
+            request.push(value);
+        }
+
+        let peaks = Algorithm::ALL.map(|algorithm| {
+            let report = plan(&request, algorithm);
+            report.arenas.first().map_or(0, |arena| {
+                assert!(arena.peak >= arena.lower_bound);
+                arena.peak
+            })
+        });
+
+        let optimal = peaks[6];
+        prop_assert!(peaks.iter().all(|&peak| optimal <= peak), "{:?}", peaks);
+        prop_assert!(peaks[7] <= peaks[1], "auto {} greedy {}", peaks[7], peaks[1]);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_of_tables_panic(text in "[a-z0-9,@:\\- \n]{0,80}") {
+        let _ = PlanTable::parse(&text);
+        let _ = PlanTable::parse(&format!("id,lower,upper,size,gaps,offset\n{text}"));
+    }
+}
