@@ -47,6 +47,9 @@ step "the fake driver"
 cargo clippy --quiet -p fake-cuda --all-targets -- -D warnings
 cargo test --quiet -p fake-cuda
 
+step "the released ExecuTorch runtime"
+bash ci/interop.sh
+
 step "beside other choices of cudarc"
 bash ci/cuda-features.sh
 

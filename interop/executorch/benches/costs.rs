@@ -119,6 +119,7 @@ fn offsets(count: u64, offset: usize) {
     let spans = arenas.iter_mut().map(DeviceMemoryBuffer::as_span_mut);
     let devices = [Device::new(DeviceType::Cuda, 0); 4];
     let planned = HierarchicalAllocator::new(spans.collect(), &devices).expect("devices");
+    let planned = black_box(&planned);
     for _ in 0..count {
         let offset = black_box(offset);
         black_box(&planned.get_offset_address(2, offset, 256));
@@ -257,7 +258,7 @@ fn print_rows(
         match empty {
             None => empty = Some((here, original)),
             Some((nothing_here, nothing_there)) => println!(
-                "{:<34} {:>8.1} {:>8.1}",
+                "{:<34} {:>8.0} {:>8.0}",
                 row.name,
                 here - nothing_here,
                 original - nothing_there

@@ -52,8 +52,10 @@ inline void offsets(std::uint64_t count, std::size_t offset) {
     buffers[i] = {reinterpret_cast<std::uint8_t*>(0x100000), (i + 1) * 1024};
   }
   et::HierarchicalAllocator planned({buffers.data(), buffers.size()});
+  // The compiler could work the answer out, if it saw what is in it.
+  auto* allocator = hidden(&planned);
   for (std::uint64_t i = 0; i < count; ++i) {
-    looked_at(planned.get_offset_address(2, hidden(offset), 256));
+    looked_at(allocator->get_offset_address(2, hidden(offset), 256));
   }
 }
 
