@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use device_memory::adaptor::{Arena, Limit, Log, Poison, Retry, Statistics, Track
 use device_memory::testing::FakeDevice;
 use device_memory::{DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, HostAllocator};
 
-/// The allocator that a callback uses, which is there only after it is made.
-type Slot = Arc<OnceLock<Arc<dyn DeviceAllocator>>>;
+/// The allocator that a callback uses, which is there only after it is made. The
+/// callback is part of it and does not keep it alive.
+type Slot = Arc<OnceLock<Weak<dyn DeviceAllocator>>>;
 
 /// How often a callback has used the allocator.
 type Uses = Arc<AtomicUsize>;
@@ -24,7 +25,7 @@ fn layout(size: usize) -> DeviceLayout {
 fn use_it(slot: &Slot, uses: &Uses) {
     // Events of its own calls come to a callback as well.
     let first = uses.fetch_add(1, Ordering::Relaxed) < 3;
-    let Some(allocator) = slot.get().filter(|_| first) else {
+    let Some(allocator) = slot.get().filter(|_| first).and_then(Weak::upgrade) else {
         return;
     };
     let made = DeviceMemoryBuffer::create_with(allocator.clone(), layout(8), 0);
@@ -50,7 +51,7 @@ fn in_time(name: &str, case: impl FnOnce() + Send + 'static) {
 
 /// Puts the allocator where the callback finds it, and works with it.
 fn work(slot: &Slot, uses: &Uses, allocator: Arc<dyn DeviceAllocator>, size: usize) {
-    slot.set(allocator.clone()).unwrap();
+    slot.set(Arc::downgrade(&allocator)).unwrap();
     let buffer = DeviceMemoryBuffer::create_with(allocator.clone(), layout(size), 0);
     drop(buffer);
     allocator.trim(0).unwrap();
