@@ -135,7 +135,7 @@ pub struct OverCapacity {
     /// The values alive then, in the order of the request.
     pub live: Vec<usize>,
     /// Values that can not fit together, as few as the budget was enough to find; empty
-    /// if not asked for, not proved, spread over several pools, or if lives have gaps.
+    /// if not asked for, not proved, or spread over several pools.
     pub irreducible: Vec<usize>,
 }
 

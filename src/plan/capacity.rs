@@ -62,7 +62,7 @@ pub(super) fn check(
         let items = || arenas.clone().flat_map(|(arena, _)| &arena.items);
         let worst = Pressure::new(items()).most();
         error.worst_step = worst.step;
-        let alive = items().filter(|item| is_alive(item, worst.step));
+        let alive = items().filter(|item| bytes_in(item, worst.step) > 0);
         error.live = alive.map(|item| item.value).collect();
         error.live.sort_unstable();
         if options.explain && error.proved {
@@ -76,35 +76,32 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether `item` needs any byte in `step`.
-fn is_alive(item: &Item, step: usize) -> bool {
-    let in_gap = |(from, to, window): &(usize, usize, std::ops::Range<usize>)| {
-        (*from..=*to).contains(&step) && window.is_empty()
-    };
-    item.size > 0 && (item.first..=item.last).contains(&step) && !item.gaps.iter().any(in_gap)
+/// How many bytes `item` needs in `step`.
+fn bytes_in(item: &Item, step: usize) -> usize {
+    let mut needs = item.needs();
+    let need = needs.find(|need| (need.first..=need.last).contains(&step));
+    need.map_or(0, |need| need.bytes.len())
 }
 
 /// Values of an arena that can not fit, of which none was found that can be left
-/// out. Empty where lives have gaps.
+/// out.
 fn irreducible(arena: &Arena, worst_step: usize, budget: &Budget) -> Vec<usize> {
     let capacity = room(arena).unwrap_or(0);
-    if arena.items.iter().any(|item| !item.gaps.is_empty()) {
-        return Vec::new();
-    }
+    // If one step alone is too full, those that need most in it are: with the one that
+    // passes the capacity all are needed, since those before it need no less.
     let mut items: Vec<&Item> = arena.items.iter().collect();
-    items.sort_by_key(|item| Reverse(item.size));
-    // If one step alone is too full, its largest values are: with the one that
-    // passes the capacity all are needed, since those before it are no smaller.
+    items.sort_by_key(|item| Reverse(bytes_in(item, worst_step)));
     let mut sum = 0_usize;
     let mut together = Vec::new();
-    for item in items.iter().filter(|item| is_alive(item, worst_step)) {
-        sum = sum.saturating_add(item.size);
+    for item in &items {
+        sum = sum.saturating_add(bytes_in(item, worst_step));
         together.push(item.value);
         if sum > capacity {
             together.sort_unstable();
             return together;
         }
     }
+    items.sort_by_key(|item| Reverse(item.size));
     let limits = Limits {
         nodes: NODES_EACH,
         deadline: budget.deadline,

@@ -61,6 +61,7 @@ pub(super) fn improve(
         instance,
         budget,
         best: peak,
+        floor: instance.lower_bound,
         improved: Improved {
             offsets: None,
             proved: instance.lower_bound,
@@ -83,6 +84,9 @@ struct State<'i> {
     budget: &'i Budget,
     /// The height of the best plan.
     best: usize,
+    /// The lowest height that is worth a search: what was proved, or more where a search
+    /// has tried all it can and proved nothing.
+    floor: usize,
     improved: Improved,
 }
 
@@ -90,17 +94,17 @@ impl State<'_> {
     /// Passes over capacities until the smallest is proved or the budget ends.
     fn smallest(&mut self) {
         let mut share = FIRST_PASS;
-        while self.best > self.improved.proved && !self.is_over() {
-            let mut low = self.improved.proved;
+        while self.best > self.floor && !self.is_over() {
+            let mut low = self.floor;
             self.attempt(low, share);
-            low = low.max(self.improved.proved);
+            low = low.max(self.floor);
             // Below `low` nothing was found in this pass.
             while low < self.best && !self.is_over() {
                 let middle = low.midpoint(self.best);
                 let before = self.best;
                 self.attempt(middle, share);
                 if self.best == before {
-                    low = self.improved.proved.max(middle.saturating_add(1));
+                    low = self.floor.max(middle.saturating_add(1));
                 }
             }
             share = share.saturating_mul(2);
@@ -116,15 +120,17 @@ impl State<'_> {
         };
         let (found, nodes) = search(self.instance, capacity, &limits);
         self.improved.nodes = self.improved.nodes.saturating_add(nodes);
+        let above = capacity.saturating_add(1);
         match found {
             Found::Plan(offsets) => {
                 self.best = self.instance.peak(&offsets).min(self.best);
                 self.improved.offsets = Some(offsets);
             }
             Found::Impossible => {
-                let next = capacity.saturating_add(1);
-                self.improved.proved = next.max(self.improved.proved);
+                self.floor = self.floor.max(above);
+                self.improved.proved = self.improved.proved.max(above);
             }
+            Found::Exhausted => self.floor = self.floor.max(above),
             Found::Unknown => {}
         }
     }

@@ -4,13 +4,30 @@
 //!
 //! A section is a stretch of steps in which the same values are alive, and of
 //! these only the largest are kept: a step whose live values are among those of
-//! another asks for nothing new. A job is alive in a run of neighbouring sections.
-//! Offsets here count from the first byte that the arena leaves to its values.
+//! another asks for nothing new. A job is alive in a run of neighbouring sections, of
+//! which gaps may leave some out. Offsets here count from the first byte that the
+//! arena leaves to its values.
+//!
+//! Whether two jobs are in each other's way, and how far, is for [`Job::reach`] and
+//! [`Job::obstacles`] to say, and for nothing else.
 
-use super::problem::Arena;
+use super::problem::{Arena, Item};
+
+/// Bytes of a job that it needs in a run of sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// The first section.
+    pub(super) from: usize,
+    /// The section after the last.
+    pub(super) to: usize,
+    /// The first byte.
+    pub(super) low: usize,
+    /// The byte after the last, above the first.
+    pub(super) high: usize,
+}
 
 /// Something to place: its size, and the sections in which it is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     /// In bytes.
     pub(super) size: usize,
@@ -24,6 +41,8 @@ pub(super) struct Job {
     pub(super) steps: usize,
     /// The offset that it must have.
     pub(super) fixed: Option<usize>,
+    /// What gaps leave of it; `None` without gaps.
+    pub(super) parts: Option<Vec<Need>>,
 }
 
 impl Job {
@@ -33,10 +52,117 @@ impl Job {
         offset.saturating_add(below) & !below
     }
 
-    /// Whether both are alive in some section.
-    pub(super) fn meets(&self, other: &Self) -> bool {
-        self.from < other.to && other.from < self.to
+    /// Adds what it needs in a run of sections, which comes after all before it.
+    fn live(&mut self, need: Need) {
+        let is_first = self.to == 0;
+        self.from = if is_first { need.from } else { self.from };
+        self.to = need.to;
+        if let Some(parts) = &mut self.parts {
+            parts.push(need);
+        }
     }
+
+    /// What it needs when: all of it in all its sections, or what gaps leave.
+    pub(super) fn needs(&self) -> impl Iterator<Item = Need> + '_ {
+        let whole = self.parts.is_none().then_some(Need {
+            from: self.from,
+            to: self.to,
+            low: 0,
+            high: self.size,
+        });
+        let parts = self.parts.iter().flatten().copied();
+        whole.into_iter().chain(parts)
+    }
+
+    /// Whether it needs any byte in any section.
+    pub(super) fn takes_room(&self) -> bool {
+        self.size > 0 && self.from < self.to
+    }
+
+    /// How far above its offset that of `other` is at least, if `other` lies above it.
+    /// `None` if they are never alive together.
+    pub(super) fn reach(&self, other: &Self) -> Option<usize> {
+        if self.to <= other.from || other.to <= self.from {
+            return None;
+        }
+        if self.parts.is_none() && other.parts.is_none() {
+            return Some(self.size);
+        }
+        let met = self.needs().flat_map(|need| other.needs_in(need));
+        met.map(|(need, other)| need.high.saturating_sub(other.low))
+            .max()
+    }
+
+    /// Calls `found` with each range of bytes that it has to end before or to begin
+    /// behind while `other` is at `offset`.
+    pub(super) fn obstacles(
+        &self,
+        other: &Self,
+        offset: usize,
+        mut found: impl FnMut(usize, usize),
+    ) {
+        if self.parts.is_none() && other.parts.is_none() {
+            return found(offset, offset.saturating_add(other.size));
+        }
+        for (need, own) in other.needs().flat_map(|need| self.needs_in(need)) {
+            let unused = self.size.saturating_sub(own.high);
+            let start = offset.saturating_add(need.low).saturating_add(unused);
+            let end = offset.saturating_add(need.high).saturating_sub(own.low);
+            found(start, end);
+        }
+    }
+
+    /// `need` with each of its own needs that shares a section with it.
+    fn needs_in(&self, need: Need) -> impl Iterator<Item = (Need, Need)> + '_ {
+        let own = self.needs();
+        let own = own.filter(move |own| own.from < need.to && need.from < own.to);
+        own.map(move |own| (need, own))
+    }
+}
+
+/// In how many steps an item needs any bytes.
+fn steps(item: &Item) -> usize {
+    let len = |first: usize, last: usize| last.saturating_sub(first).saturating_add(1);
+    match &item.stretches {
+        None => len(item.first, item.last),
+        Some(stretches) => {
+            let lens = stretches.iter().map(|of| len(of.first, of.last));
+            lens.fold(0, usize::saturating_add)
+        }
+    }
+}
+
+/// Bytes of a job that it needs in a run of steps.
+struct Span {
+    job: usize,
+    first: usize,
+    last: usize,
+    low: usize,
+    high: usize,
+}
+
+/// What the items of an arena need, one span an item without gaps.
+fn spans(arena: &Arena) -> Vec<Span> {
+    let mut spans = Vec::with_capacity(arena.items.len());
+    for (job, item) in arena.items.iter().enumerate() {
+        match &item.stretches {
+            None => spans.push(Span {
+                job,
+                first: item.first,
+                last: item.last,
+                low: 0,
+                high: item.size,
+            }),
+            Some(stretches) => spans.extend(stretches.iter().map(|stretch| Span {
+                job,
+                first: stretch.first,
+                last: stretch.last,
+                low: stretch.bytes.start,
+                high: stretch.bytes.end,
+            })),
+        }
+    }
+    spans
 }
 
 /// The jobs of one arena.
@@ -46,13 +172,13 @@ pub(super) struct Instance {
     pub(super) jobs: Vec<Job>,
     /// How many sections there are.
     pub(super) sections: usize,
-    /// The largest sum of sizes in a section.
+    /// What the end of the highest job can not be less than: the largest sum of what
+    /// is needed in a section, and the end of each job that can not lie lower.
     pub(super) lower_bound: usize,
 }
 
 impl Instance {
-    /// The instance of an arena. Gaps are not in it: a job is alive from its first
-    /// step to its last.
+    /// The instance of an arena.
     pub(super) fn new(arena: &Arena) -> Self {
         let mut jobs: Vec<Job> = arena
             .items
@@ -62,36 +188,51 @@ impl Instance {
                 align: item.align,
                 from: 0,
                 to: 0,
-                steps: item.last.saturating_sub(item.first).saturating_add(1),
+                steps: steps(item),
                 fixed: item.fixed.map(|offset| offset.saturating_sub(arena.base)),
+                parts: item.stretches.as_ref().map(|_| Vec::new()),
             })
             .collect();
+        let spans = spans(arena);
         let (mut starts, mut ends): (Vec<_>, Vec<_>) = (0..)
-            .zip(&arena.items)
-            .map(|(job, item)| ((item.first, job), (item.last, job)))
+            .zip(&spans)
+            .map(|(index, span)| ((span.first, index), (span.last, index)))
             .collect();
         starts.sort_unstable();
         ends.sort_unstable();
 
         let (mut section, mut ended) = (0_usize, false);
         let (mut live, mut lower_bound) = (0_usize, 0);
+        let mut begun = vec![0; spans.len()];
         let mut starts = starts.into_iter().peekable();
         for (last, ending) in ends {
-            while let Some((_, job)) = starts.next_if(|&(first, _)| first <= last) {
+            while let Some((_, starting)) = starts.next_if(|&(first, _)| first <= last) {
                 section = section.saturating_add(usize::from(ended));
                 ended = false;
-                if let Some(job) = jobs.get_mut::<usize>(job) {
-                    job.from = section;
-                    live = live.saturating_add(job.size);
+                if let (Some(span), Some(from)) = (spans.get(starting), begun.get_mut(starting)) {
+                    *from = section;
+                    live = live.saturating_add(span.high.saturating_sub(span.low));
                 }
             }
             lower_bound = live.max(lower_bound);
             ended = true;
-            if let Some(job) = jobs.get_mut(ending) {
-                job.to = section.saturating_add(1);
-                live = live.saturating_sub(job.size);
+            if let (Some(span), Some(&from)) = (spans.get(ending), begun.get::<usize>(ending)) {
+                live = live.saturating_sub(span.high.saturating_sub(span.low));
+                if let Some(job) = jobs.get_mut(span.job) {
+                    job.live(Need {
+                        from,
+                        to: section.saturating_add(1),
+                        low: span.low,
+                        high: span.high,
+                    });
+                }
             }
         }
+        // Where a job is fixed, and where it has bytes that it never needs, it may reach
+        // higher than what is alive.
+        let reaching = jobs.iter().filter(|job| job.size > 0);
+        let ends = reaching.map(|job| job.fixed.unwrap_or(0).saturating_add(job.size));
+        lower_bound = ends.max().unwrap_or(0).max(lower_bound);
         Self {
             sections: if jobs.is_empty() {
                 0
@@ -111,15 +252,25 @@ impl Instance {
         ends.max().unwrap_or(0)
     }
 
-    /// The sum of sizes in each section.
+    /// Whether some job needs a part of its bytes while it does not need the others.
+    pub(super) fn has_windows(&self) -> bool {
+        let mut parted = self.jobs.iter().filter(|job| job.parts.is_some());
+        parted.any(|job| {
+            job.needs()
+                .any(|need| (need.low, need.high) != (0, job.size))
+        })
+    }
+
+    /// The sum of what is needed in each section.
     pub(super) fn section_totals(&self) -> Vec<usize> {
         let mut change = vec![(0_usize, 0_usize); self.sections.saturating_add(1)];
-        for job in &self.jobs {
-            if let Some((up, _)) = change.get_mut(job.from) {
-                *up = up.saturating_add(job.size);
+        for need in self.jobs.iter().flat_map(Job::needs) {
+            let bytes = need.high.saturating_sub(need.low);
+            if let Some((up, _)) = change.get_mut(need.from) {
+                *up = up.saturating_add(bytes);
             }
-            if let Some((_, down)) = change.get_mut(job.to) {
-                *down = down.saturating_add(job.size);
+            if let Some((_, down)) = change.get_mut(need.to) {
+                *down = down.saturating_add(bytes);
             }
         }
         let mut total = 0_usize;
@@ -148,15 +299,16 @@ impl Instance {
             rows.push(next);
             width = width.saturating_mul(2);
         }
-        let largest = |job: &Job| {
-            let len = job.to.saturating_sub(job.from);
+        let largest = |need: Need| {
+            let len = need.to.saturating_sub(need.from);
             let row = rows.get(usize::try_from(len.checked_ilog2()?).ok()?)?;
             let width = 1_usize.checked_shl(len.checked_ilog2()?)?;
-            let last = row.get(job.to.saturating_sub(width))?;
-            Some(*row.get(job.from)?.max(last))
+            let last = row.get(need.to.saturating_sub(width))?;
+            Some(*row.get(need.from)?.max(last))
         };
         let jobs = self.jobs.iter();
-        jobs.map(|job| largest(job).unwrap_or(0)).collect()
+        jobs.map(|job| job.needs().filter_map(largest).max().unwrap_or(0))
+            .collect()
     }
 
     /// About how many pairs of jobs meet: what a heuristic has to look at.

@@ -21,19 +21,15 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// The pressure of `items`, of whose gaps only the windows count.
+    /// The pressure of `items`.
     pub(super) fn new<'i>(items: impl IntoIterator<Item = &'i Item>) -> Self {
         let mut changes = Vec::new();
-        for item in items {
-            changes.push((item.first, item.size, 0));
+        for need in items.into_iter().flat_map(Item::needs) {
+            let bytes = need.bytes.len();
+            changes.push((need.first, bytes, 0));
             // A life that ends with the last step there is has no step after it.
-            let after = |step: usize| step.checked_add(1);
-            changes.extend(after(item.last).map(|step| (step, 0, item.size)));
-            for (from, to, window) in &item.gaps {
-                let unused = item.size.saturating_sub(window.len());
-                changes.push((*from, 0, unused));
-                changes.extend(after(*to).map(|step| (step, unused, 0)));
-            }
+            let after = need.last.checked_add(1);
+            changes.extend(after.map(|step| (step, 0, bytes)));
         }
         changes.sort_unstable();
         Self { changes }

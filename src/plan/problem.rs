@@ -19,6 +19,17 @@ use super::value::PlanValue;
 /// How many pools a device can have.
 const MAX_POOLS: u32 = 1024;
 
+/// Bytes of an item that it needs in a run of steps.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    /// The first step.
+    pub(super) first: usize,
+    /// The last step.
+    pub(super) last: usize,
+    /// Which bytes: at least one.
+    pub(super) bytes: Range<usize>,
+}
+
 /// Something that needs an offset: a value together with those in its storage.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
@@ -34,8 +45,24 @@ pub(super) struct Item {
     pub(super) last: usize,
     /// The offset that it must have.
     pub(super) fixed: Option<usize>,
-    /// Steps, the last one included, with the bytes that are needed all the same.
-    pub(super) gaps: Vec<(usize, usize, Range<usize>)>,
+    /// What its gaps leave of its life, in the order of steps; `None` without gaps.
+    pub(super) stretches: Option<Vec<Stretch>>,
+}
+
+impl Item {
+    /// What it needs when: all of it from its first step to its last, or what its gaps
+    /// leave.
+    pub(super) fn needs(&self) -> impl Iterator<Item = Stretch> + '_ {
+        let whole = self.stretches.is_none() && self.size > 0;
+        let whole = whole.then_some(Stretch {
+            first: self.first,
+            last: self.last,
+            bytes: 0..self.size,
+        });
+        whole
+            .into_iter()
+            .chain(self.stretches.iter().flatten().cloned())
+    }
 }
 
 /// The items of one buffer.
@@ -309,10 +336,6 @@ fn item(index: usize, value: &PlanValue, options: &DeviceOptions) -> Result<Item
     let size = round_up(value.size, options.align).ok_or(ErrorKind::PlanTooLarge {
         device: value.device,
     })?;
-    let gaps = value.gaps.iter().map(|gap| {
-        let window = gap.window.clone().unwrap_or(0..0);
-        (*gap.steps.start(), *gap.steps.end(), window)
-    });
     Ok(Item {
         value: index,
         size,
@@ -320,8 +343,30 @@ fn item(index: usize, value: &PlanValue, options: &DeviceOptions) -> Result<Item
         first: value.first_use,
         last: value.last_use,
         fixed: value.fixed_offset,
-        gaps: gaps.collect(),
+        stretches: (!value.gaps.is_empty()).then(|| stretches(value, size)),
     })
+}
+
+/// What the gaps of a value leave of its life, if it has `size` bytes.
+fn stretches(value: &PlanValue, size: usize) -> Vec<Stretch> {
+    let mut stretches = Vec::new();
+    let mut push = |first: Option<usize>, last: Option<usize>, bytes: Range<usize>| {
+        if let (Some(first), Some(last)) = (first, last)
+            && first <= last
+            && !bytes.is_empty()
+        {
+            stretches.push(Stretch { first, last, bytes });
+        }
+    };
+    let mut from = Some(value.first_use);
+    for gap in &value.gaps {
+        let (first, last) = (*gap.steps.start(), *gap.steps.end());
+        push(from, first.checked_sub(1), 0..size);
+        push(Some(first), Some(last), gap.window.clone().unwrap_or(0..0));
+        from = last.checked_add(1);
+    }
+    push(from, Some(value.last_use), 0..size);
+    stretches
 }
 
 impl Arena {

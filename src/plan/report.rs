@@ -14,7 +14,8 @@ pub enum PlanStatus {
     Optimal,
     /// A plan; whether a smaller one exists was not asked.
     Feasible,
-    /// A plan; the search for a smaller one ended with its budget.
+    /// A plan; the search for a smaller one ended with its budget, or without a proof
+    /// where gaps of values have windows.
     BudgetExhausted,
 }
 

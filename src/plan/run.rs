@@ -12,7 +12,6 @@ use super::heuristic::{self, Fit, Order};
 use super::instance::Instance;
 use super::memory_plan::{MemoryPlan, Placement, PlannedBuffer};
 use super::options::{Goal, PlanOptions};
-use super::pressure::Pressure;
 use super::problem::{Arena, Problem};
 use super::report::{ArenaReport, PlanReport, PlanStatus};
 use super::request::PlanRequest;
@@ -57,7 +56,6 @@ pub(super) fn plan(request: &PlanRequest, options: &PlanOptions) -> Result<PlanR
 /// Plans one arena, which is `alone` on its device or not.
 fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> Solution {
     let instance = Instance::new(arena);
-    let pressure = Pressure::new(&arena.items).most();
     let room = capacity::room(arena).filter(|_| alone && options.goal == Goal::Fit);
     let enough = room.unwrap_or(0).max(instance.lower_bound);
     let (mut layout, searches) = match options.algorithm {
@@ -95,10 +93,6 @@ fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> 
             status = PlanStatus::BudgetExhausted;
         }
     }
-    // What is proved of lives without gaps is not proved of lives with them.
-    if arena.items.iter().any(|item| !item.gaps.is_empty()) {
-        proved = pressure.bytes;
-    }
     if layout.peak <= proved {
         status = PlanStatus::Optimal;
     }
@@ -111,7 +105,7 @@ fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> 
     });
     Solution {
         offsets: offsets.collect(),
-        lower_bound: arena.base.saturating_add(pressure.bytes),
+        lower_bound: arena.base.saturating_add(instance.lower_bound),
         proved: arena.base.saturating_add(proved),
         algorithm: layout.name,
         status,

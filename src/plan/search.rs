@@ -9,6 +9,7 @@
 //! `bound` holds the main one, `machine` the others.
 
 mod bound;
+mod gaps;
 mod lane;
 mod machine;
 mod memo;

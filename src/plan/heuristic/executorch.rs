@@ -21,8 +21,11 @@ struct Object<'i> {
 impl Object<'_> {
     /// The end of the highest member that is alive with `job`, if there is one.
     fn end(&self, job: &Job) -> Option<usize> {
-        let alive = self.members.iter().filter(|(member, _)| member.meets(job));
-        let ends = alive.map(|(member, offset)| offset.saturating_add(member.size));
+        let members = self.members.iter();
+        let ends = members.filter_map(|(member, offset)| {
+            let reach = member.reach(job)?;
+            Some(offset.saturating_add(reach))
+        });
         ends.max()
     }
 }

@@ -37,7 +37,7 @@ pub(in crate::plan) fn place(instance: &Instance, order: &[usize], fit: Fit) -> 
         taken.clear();
         placed.meeting(job, |other| {
             if let (Some(&start), Some(other)) = (offsets.get(other), instance.jobs.get(other)) {
-                taken.push((start, start.saturating_add(other.size)));
+                job.obstacles(other, start, |start, end| taken.push((start, end)));
             }
         });
         taken.sort_unstable();

@@ -89,7 +89,10 @@ impl<'i> Descent<'i> {
             let Some(of) = self.instance.jobs.get(job) else {
                 continue;
             };
-            let above = self.totals.largest(&(of.from..of.to));
+            let fullest = of
+                .needs()
+                .map(|need| self.totals.largest(&(need.from..need.to)));
+            let above = fullest.max().unwrap_or(0);
             if release.saturating_add(above) <= height {
                 return Some((job, release));
             }
@@ -119,15 +122,20 @@ impl<'i> Descent<'i> {
             *is_placed = true;
         }
         self.unplaced.remove(job);
-        self.totals.take(&(of.from..of.to), of.size);
+        for need in of.needs() {
+            let bytes = need.high.saturating_sub(need.low);
+            self.totals.take(&(need.from..need.to), bytes);
+        }
         if of.size == 0 {
             return;
         }
-        let top = offset.saturating_add(of.size);
         let (jobs, ranks) = (&self.instance.jobs, &self.ranks);
         let (releases, waiting) = (&mut self.releases, &mut self.waiting);
         self.unplaced.meeting(of, |other| {
             let (Some(release), Some(job)) = (releases.get_mut(other), jobs.get(other)) else {
+                return;
+            };
+            let Some(top) = of.reach(job).map(|reach| offset.saturating_add(reach)) else {
                 return;
             };
             if *release < top {

@@ -13,6 +13,7 @@
 //! Its release is then at least the lowest top of the jobs it meets. Those are
 //! found in the same pass, since tops are met in the order of releases.
 
+use super::gaps::Gaps;
 use super::lane::{Block, LANES, Lane};
 
 /// A job that is not placed yet.
@@ -34,10 +35,12 @@ pub(super) struct Entry<T> {
     pub(super) below: T,
     /// Whether its release is the only offset it may have.
     pub(super) fixed: bool,
+    /// Whether it is not alive from its first section to its last.
+    pub(super) has_gaps: bool,
 }
 
 impl<T: Lane> Entry<T> {
-    /// Whether both are alive in some section.
+    /// Whether both are alive in some section, if their lives have no gaps.
     #[inline(always)]
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.from < other.to && other.from < self.to
@@ -58,7 +61,7 @@ impl<T: Lane> Entry<T> {
     /// Whether both are the same but for their names.
     pub(super) fn is_twin(&self, other: &Self) -> bool {
         let (rank, id) = (other.rank, other.id);
-        Self { rank, id, ..*self } == *other
+        !self.has_gaps && Self { rank, id, ..*self } == *other
     }
 
     /// Its place in the order in which jobs are placed.
@@ -72,6 +75,8 @@ impl<T: Lane> Entry<T> {
 #[derive(Debug)]
 pub(super) struct Bound<T> {
     capacity: T,
+    /// What jobs with gaps need.
+    gaps: Gaps<T>,
     /// The height reached in each section.
     heights: Vec<Block<T>>,
     /// Jobs passed over whose release is not known yet; until then it is the lowest
@@ -80,14 +85,20 @@ pub(super) struct Bound<T> {
 }
 
 impl<T: Lane> Bound<T> {
-    /// A bound for `sections` sections.
-    pub(super) fn new(sections: usize, capacity: T) -> Self {
+    /// A bound for `sections` sections and jobs with these gaps.
+    pub(super) fn new(sections: usize, capacity: T, gaps: Gaps<T>) -> Self {
         let blocks = sections.div_ceil(LANES);
         Self {
             capacity,
+            gaps,
             heights: vec![[T::ZERO; LANES]; blocks],
             waiting: Vec::new(),
         }
+    }
+
+    /// What jobs with gaps need.
+    pub(super) fn gaps(&self) -> &Gaps<T> {
+        &self.gaps
     }
 
     /// Whether `entries`, in the order of their positions, may all fit if nothing is
@@ -107,7 +118,7 @@ impl<T: Lane> Bound<T> {
             rest
         };
         for entry in ahead {
-            stack(&mut self.heights, entry);
+            stack(&mut self.heights, entry, &self.gaps);
         }
         let mut highest = [T::ZERO; LANES];
         for block in &self.heights {
@@ -127,7 +138,10 @@ impl<T: Lane> Bound<T> {
         ahead: &'e [Entry<T>],
     ) -> Option<&'e [Entry<T>]> {
         let Self {
-            heights, waiting, ..
+            heights,
+            waiting,
+            gaps,
+            ..
         } = self;
         waiting.clear();
         waiting.extend(passed_over.iter().map(|entry| Entry {
@@ -150,21 +164,37 @@ impl<T: Lane> Bound<T> {
                 _ if lowest.release == T::INFINITE => return None,
                 _ => waiting.swap_remove(position),
             };
-            stack(heights, &next);
-            let top = next.top();
+            stack(heights, &next, gaps);
             for entry in waiting.iter_mut() {
-                if entry.meets(&next) && !entry.fixed && top < entry.release {
-                    entry.release = entry.aligned(top).min(entry.release);
+                if let Some(reach) = gaps.reach(&next, entry)
+                    && !entry.fixed
+                    && next.release.plus(reach) < entry.release
+                {
+                    let lifted = entry.aligned(next.release.plus(reach));
+                    entry.release = lifted.min(entry.release);
                 }
             }
         }
     }
 }
 
-/// Raises the sections of `entry` to its release, then by its size.
+/// Raises the sections of `entry` to its release, then by what it needs in each.
 #[inline(always)]
-fn stack<T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>) {
-    let (from, to) = (usize::from(entry.from), usize::from(entry.to));
+fn stack<T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>, gaps: &Gaps<T>) {
+    if entry.has_gaps {
+        gaps.each(entry, |need| {
+            let size = need.high.minus(need.low);
+            stack_run(heights, need.from, need.to, entry.release, size);
+        });
+    } else {
+        stack_run(heights, entry.from, entry.to, entry.release, entry.size);
+    }
+}
+
+/// Raises a run of sections to `release`, then by `size`.
+#[inline(always)]
+fn stack_run<T: Lane>(heights: &mut [Block<T>], from: u16, to: u16, release: T, size: T) {
+    let (from, to) = (usize::from(from), usize::from(to));
     let (first, last) = (from / LANES, to.saturating_sub(1) / LANES);
     let Some(run) = heights.get_mut(first..=last) else {
         return;
@@ -172,7 +202,6 @@ fn stack<T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>) {
     let (Some(&head), Some(&tail)) = (T::FROM.get(from % LANES), T::FROM.get(to % LANES)) else {
         return;
     };
-    let (release, size) = (entry.release, entry.size);
     let ends_inside = to % LANES != 0;
     let Some((block, others)) = run.split_first_mut() else {
         return;

@@ -31,6 +31,8 @@ pub(super) trait Lane: Copy + Ord + Debug + Send + Sync + 'static {
     fn get(self) -> u64;
     /// The sum.
     fn plus(self, other: Self) -> Self;
+    /// The difference.
+    fn minus(self, other: Self) -> Self;
     /// The bits that both have.
     fn and(self, other: Self) -> Self;
     /// The bits that it has not.
@@ -81,6 +83,11 @@ macro_rules! lane {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
             }
 
             #[inline(always)]

@@ -14,6 +14,7 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::bound::{Bound, Entry};
+use super::gaps::Gaps;
 use super::lane::Lane;
 use super::memo::{KeyHasher, key};
 use super::parts::{Cover, number_parts, part_of, rank_by_total};
@@ -104,7 +105,13 @@ struct Scratch<T> {
 impl<T: Lane> Machine<T> {
     /// A machine for `jobs`, whose ids and ranks are their positions. With `by_total`
     /// jobs that cross fuller sections come before others.
-    pub(super) fn new(jobs: &[Entry<T>], sections: usize, capacity: T, by_total: bool) -> Self {
+    pub(super) fn new(
+        jobs: &[Entry<T>],
+        gaps: Gaps<T>,
+        sections: usize,
+        capacity: T,
+        by_total: bool,
+    ) -> Self {
         let mut remaining = jobs.to_vec();
         let mut totals = vec![0; sections.saturating_add(1)];
         if by_total {
@@ -113,7 +120,7 @@ impl<T: Lane> Machine<T> {
         remaining.sort_unstable_by_key(Entry::position);
         let mut machine = Self {
             capacity,
-            bound: Bound::new(sections, capacity),
+            bound: Bound::new(sections, capacity, gaps),
             entries: Vec::new(),
             parts: Vec::new(),
             frames: Vec::new(),
@@ -289,11 +296,16 @@ impl<T: Lane> Machine<T> {
         let before = self.entries.get(range.start..candidate).unwrap_or(&[]);
         let behind = self.entries.get(candidate.saturating_add(1)..range.end);
         for entry in before.iter().chain(behind.unwrap_or(&[])) {
-            if entry.release >= top || !entry.meets(&chosen) {
+            let reach = match entry.release < top {
+                true => self.bound.gaps().reach(&chosen, entry),
+                false => None,
+            };
+            let raised_to = reach.map(|reach| chosen.release.plus(reach));
+            let Some(lowest) = raised_to.filter(|&lowest| entry.release < lowest) else {
                 remaining.push(*entry);
                 continue;
-            }
-            let release = entry.aligned(top);
+            };
+            let release = entry.aligned(lowest);
             let entry = Entry { release, ..*entry };
             if entry.fixed || entry.top() > self.capacity {
                 return false;

@@ -33,7 +33,7 @@ pub(super) const ORDERS: [Order; 4] = [
     &[By::Width, By::Area, By::Total],
 ];
 
-/// The jobs of `instance` that have a size, in the order `order`.
+/// The jobs of `instance` that take room, in the order `order`.
 pub(super) fn ordered(instance: &Instance, order: &[By]) -> Vec<usize> {
     let totals = instance.section_totals();
     let total = |from: usize, to: usize| {
@@ -41,7 +41,7 @@ pub(super) fn ordered(instance: &Instance, order: &[By]) -> Vec<usize> {
         crossed.iter().copied().max().unwrap_or(0)
     };
     let jobs = instance.jobs.iter().enumerate();
-    let jobs = jobs.filter(|(_, job)| job.size > 0);
+    let jobs = jobs.filter(|(_, job)| job.takes_room());
     let mut keyed: Vec<_> = jobs
         .map(|(index, job)| {
             let keys = order.iter().map(|by| match by {

@@ -8,9 +8,10 @@
 
 use std::time::Instant;
 
-use crate::plan::instance::Instance;
+use crate::plan::instance::{Instance, Job};
 
 use super::bound::Entry;
+use super::gaps::{Gaps, Need};
 use super::lane::Lane;
 use super::machine::{Machine, Outcome};
 use super::order::{By, ORDERS, ordered};
@@ -39,6 +40,8 @@ pub(in crate::plan) enum Found {
     Plan(Vec<usize>),
     /// No plan exists within the capacity.
     Impossible,
+    /// It is not known whether there is a plan, and a longer search would not tell.
+    Exhausted,
     /// It is not known whether there is a plan.
     Unknown,
 }
@@ -55,12 +58,15 @@ pub(in crate::plan) fn search(
     capacity: usize,
     limits: &Limits,
 ) -> (Found, u64) {
-    let count = instance.jobs.iter().filter(|job| job.size > 0).count();
+    if capacity < instance.lower_bound {
+        return (Found::Impossible, 0);
+    }
+    let count = instance.jobs.iter().filter(|job| job.takes_room()).count();
     if count == 0 {
-        return (Found::Plan(vec![0; instance.jobs.len()]), 0);
+        return (Found::Plan(unplaced(instance)), 0);
     }
     if count > MAX_JOBS {
-        return (Found::Unknown, 0);
+        return (Found::Exhausted, 0);
     }
     let unit = unit(instance);
     let units = capacity.checked_div(unit).unwrap_or(0);
@@ -71,17 +77,19 @@ pub(in crate::plan) fn search(
     } else if let Some(units) = i64::new(units) {
         run(instance, unit, units, limits)
     } else {
-        (Found::Unknown, 0)
+        (Found::Exhausted, 0)
     }
 }
 
 /// What all sizes, fixed offsets and alignments are multiples of.
 fn unit(instance: &Instance) -> usize {
-    let jobs = instance.jobs.iter().filter(|job| job.size > 0);
+    let jobs = instance.jobs.iter().filter(|job| job.takes_room());
     let lengths = jobs
         .clone()
         .flat_map(|job| [job.size, job.fixed.unwrap_or(0)]);
-    let unit = lengths.fold(0, divisor);
+    let windows = jobs.clone().flat_map(Job::needs);
+    let windows = windows.flat_map(|need| [need.low, need.high]);
+    let unit = lengths.chain(windows).fold(0, divisor);
     // Where every alignment divides every size, each offset is aligned by itself.
     if jobs
         .clone()
@@ -112,14 +120,17 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
         };
         let jobs = ordered(instance, order);
         let Some(entries) = entries(instance, &jobs, unit) else {
-            return (Found::Unknown, 0);
+            return (Found::Exhausted, 0);
         };
         // A job that is too large for a lane is too large for the capacity.
         let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() else {
             return (Found::Impossible, 0);
         };
+        let Some(gaps) = gaps(instance, &jobs, unit) else {
+            return (Found::Exhausted, 0);
+        };
         machines.push((
-            Machine::new(&entries, instance.sections, capacity, by_total),
+            Machine::new(&entries, gaps, instance.sections, capacity, by_total),
             jobs,
         ));
     }
@@ -140,6 +151,8 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
         for ((machine, jobs), outcome) in machines.iter().zip(outcomes) {
             let found = match outcome {
                 Outcome::Stopped => continue,
+                // Orders by offset are not all there are where jobs lie in windows of others.
+                Outcome::Impossible if instance.has_windows() => Found::Exhausted,
                 Outcome::Impossible => Found::Impossible,
                 Outcome::Placed => Found::Plan(offsets(instance, machine, jobs, unit)),
             };
@@ -211,11 +224,42 @@ fn entries<T: Lane>(
                     size: units(job.size)?,
                     below: T::new(below)?,
                     fixed: job.fixed.is_some(),
+                    has_gaps: job.parts.is_some(),
                 })
             };
             Some(entry())
         })
         .collect()
+}
+
+/// What those of `jobs` that have gaps need, in units, by position. `None` if there are
+/// more sections than fit.
+fn gaps<T: Lane>(instance: &Instance, jobs: &[usize], unit: usize) -> Option<Gaps<T>> {
+    let units = |bytes: usize| bytes.checked_div(unit).and_then(T::new);
+    if instance.jobs.iter().all(|job| job.parts.is_none()) {
+        return Some(Gaps { needs: Vec::new() });
+    }
+    let needs = |job: &Job| -> Option<Vec<Need<T>>> {
+        let needs = job.parts.iter().flatten().map(|need| {
+            Some(Need {
+                from: u16::try_from(need.from).ok()?,
+                to: u16::try_from(need.to).ok()?,
+                low: units(need.low)?,
+                high: units(need.high)?,
+            })
+        });
+        needs.collect()
+    };
+    let jobs = jobs.iter().filter_map(|&job| instance.jobs.get(job));
+    let needs = jobs.map(needs).collect::<Option<_>>()?;
+    Some(Gaps { needs })
+}
+
+/// Offsets before the search places anything: what takes no room is at the bottom or
+/// where it is fixed.
+fn unplaced(instance: &Instance) -> Vec<usize> {
+    let jobs = instance.jobs.iter();
+    jobs.map(|job| job.fixed.unwrap_or(0)).collect()
 }
 
 /// The offsets that a machine found, in bytes, by job.
@@ -225,7 +269,7 @@ fn offsets<T: Lane>(
     jobs: &[usize],
     unit: usize,
 ) -> Vec<usize> {
-    let mut offsets = vec![0; instance.jobs.len()];
+    let mut offsets = unplaced(instance);
     for (&job, offset) in jobs.iter().zip(machine.offsets()) {
         if let Some(slot) = offsets.get_mut(job) {
             let units = usize::try_from(offset.get()).unwrap_or(0);
