@@ -37,7 +37,7 @@ impl<const SMALL: usize> Peer for Ours<SMALL> {
     fn new(capacity: usize) -> Self {
         let fake = FakeDevice::new(DeviceType::Cuda, 1);
         let options = PoolBuilder::new().initial(capacity).limit(capacity);
-        Self(options.small_limit(SMALL).build(fake))
+        Self(options.cache_limit(SMALL).build(fake))
     }
 
     fn allocate(&mut self, size: usize) -> Option<Self::Block> {
