@@ -14,7 +14,7 @@ mod pickle;
 mod pytorch;
 mod recording;
 mod report;
-mod units;
+mod scale;
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
