@@ -31,6 +31,10 @@ nightly() { cargo +nightly --version >/dev/null 2>&1; }
 
 export CARGO_TERM_COLOR=never
 export RUST_BACKTRACE=0
+# Everything is compiled once here: what only helps to compile again, or to step
+# through it, is left out.
+export CARGO_INCREMENTAL=0
+export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 step "format"
@@ -102,9 +106,7 @@ step "instructions of the CUDA back end, on the fake driver"
 bash benches/cuda_instructions.sh
 
 if nightly; then
-  step "error codes of compile-fail examples"
-  cargo +nightly test --quiet --all-features --doc
-  step "address and leak sanitizer"
+  step "address and leak sanitizer, and error codes of compile-fail examples"
   # The tests that reach unsafe code; those of plans, graphs and words are pure data.
   with_unsafe=(adaptor allocations buffer cuda cuda_absent cuda_allocations cuda_process cuda_transfers dlpack
     free_failure gpu launch model moe placement process pte registry runner tensor testing_kit threads weights)

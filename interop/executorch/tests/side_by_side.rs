@@ -18,9 +18,9 @@ use constant_address::ConstantAddress;
 use device_memory::pte::Program;
 use device_memory::testing::{Call, FakeDevice};
 use device_memory::{
-    AllocatorFault, Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
-    DeviceMemoryBuffer, DevicePtr, DeviceSpanMut, DeviceType, Error, ErrorKind,
-    HierarchicalAllocator, Operation, PlannedMemory, Result, TensorViewMut,
+    AllocatorFault, Device, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout, DeviceMemoryBuffer,
+    DevicePtr, DeviceSpanMut, DeviceType, Error, ErrorKind, HierarchicalAllocator, Operation,
+    PlannedMemory, Result, TensorViewMut,
 };
 use interop_executorch::forward::{Code, Source, install, is_registered};
 use interop_executorch::original;
