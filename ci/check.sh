@@ -106,7 +106,9 @@ step "instructions of the CUDA back end, on the fake driver"
 bash benches/cuda_instructions.sh
 
 if nightly; then
-  step "address and leak sanitizer, and error codes of compile-fail examples"
+  step "error codes of compile-fail examples"
+  cargo +nightly test --quiet --all-features --doc
+  step "address and leak sanitizer"
   # The tests that reach unsafe code; those of plans, graphs and words are pure data.
   with_unsafe=(adaptor allocations buffer cuda cuda_absent cuda_allocations cuda_process cuda_transfers dlpack
     free_failure gpu launch model moe placement process pte registry runner tensor testing_kit threads weights)

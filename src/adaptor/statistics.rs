@@ -89,6 +89,15 @@ pub struct Counters {
     generation: ProcessGeneration,
 }
 
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            devices: Table::default(),
+            generation: ProcessGeneration::current(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct DeviceCounters {
     level: Level,
@@ -191,11 +200,7 @@ impl<A> Observed<A, Counters> {
     /// Counts what `upstream` gives and takes back from now on.
     #[must_use]
     pub fn over(upstream: A) -> Self {
-        let counters = Counters {
-            devices: Table::default(),
-            generation: ProcessGeneration::current(),
-        };
-        Self::new(upstream, counters)
+        Self::new(upstream, Counters::default())
     }
 }
 

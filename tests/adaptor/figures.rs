@@ -34,8 +34,11 @@ impl Watched {
     }
 }
 
-/// The adaptors that have figures, by name.
-const ADAPTORS: &[(&str, fn(Below) -> Watched)] = &[
+/// An adaptor by name, and how it is put over a device.
+type Adaptor = (&'static str, fn(Below) -> Watched);
+
+/// The adaptors that have figures: one line each.
+const ADAPTORS: &[Adaptor] = &[
     ("Arena", |below| {
         Watched::new(Arena::over(below, 4096), |arena| {
             arena.status(0).in_use.to_string()
