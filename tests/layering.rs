@@ -49,7 +49,7 @@ const CONFINED: &[(&str, &str)] = &[
     ("libc", "process"),
     ("dlpack_ffi", "dlpack"),
     ("safetensors", "weights"),
-    ("serde", "weights graph"),
+    ("serde", "weights graph plan"),
 ];
 
 /// The rank of a module, by the name used in `RANKS`.

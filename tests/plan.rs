@@ -1,6 +1,10 @@
 //! Planning: the original's plans offset for offset, real arenas at their lower
 //! bound, every algorithm right, every bad request refused.
 
+#[cfg(feature = "serde")]
+#[path = "plan/json.rs"]
+mod json;
+
 use device_memory::plan::{
     Algorithm, DeviceOptions, PlanOptions, PlanReport, PlanRequest, PlanTable, PlanValue, check,
 };

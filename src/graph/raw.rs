@@ -7,8 +7,8 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::device::Device;
 use crate::graph::{Base, Graph, Node, Op, Role, Value, ValueId};
+use crate::plan::DeviceName;
 use crate::scalar::ScalarType;
 use crate::shape::{ShapeDynamism, TensorSpec};
 
@@ -34,8 +34,8 @@ struct RawValue {
     dim_order: Option<Vec<u8>>,
     #[serde(default, skip_serializing_if = "RawDynamism::is_static")]
     dynamism: RawDynamism,
-    #[serde(default = "host", skip_serializing_if = "is_host")]
-    device: String,
+    #[serde(default, skip_serializing_if = "DeviceName::is_host")]
+    device: DeviceName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<RawBase>,
 }
@@ -107,14 +107,6 @@ impl RawDynamism {
     }
 }
 
-fn host() -> String {
-    Device::CPU.to_string()
-}
-
-fn is_host(device: &String) -> bool {
-    *device == host()
-}
-
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         RawGraph {
@@ -161,7 +153,7 @@ impl From<&Value> for RawValue {
                 ShapeDynamism::DynamicBound => RawDynamism::DynamicBound,
                 ShapeDynamism::DynamicUnbound => RawDynamism::DynamicUnbound,
             },
-            device: spec.device().to_string(),
+            device: spec.device().into(),
             base: value.base.map(|base| RawBase {
                 value: base.value.number(),
                 offset: base.offset,
@@ -180,10 +172,8 @@ impl TryFrom<RawValue> for Value {
         let Some(scalar_type) = types.find(|known| known.name() == raw.dtype) else {
             return Err(fault(format!("unknown dtype {:?}", raw.dtype)));
         };
-        let device: Device = raw
-            .device
-            .parse()
-            .map_err(|error: crate::device::ParseDeviceError| fault(error.to_string()))?;
+        let device = raw.device.parse();
+        let device = device.map_err(|error| fault(error.to_string()))?;
         let spec = match raw.dim_order {
             Some(order) => TensorSpec::with_dim_order(scalar_type, &raw.sizes, &order, device),
             None => TensorSpec::contiguous(scalar_type, &raw.sizes, device),

@@ -78,22 +78,34 @@ impl Tag {
     /// - [`TooMany`](TagError::TooMany): [`LIMIT`](Self::LIMIT) tags were made.
     pub fn named(name: &str) -> Result<Self, TagError> {
         let mut made = MADE.write();
-        let all = || BUILT_IN.iter().chain(made.iter());
-        let number = match all().position(|&other| other == name) {
+        let number = match position(&made, name) {
             Some(number) => number,
             None if made.len() < Self::LIMIT => {
-                let number = all().count();
                 made.push(Box::leak(name.into()));
-                number
+                BUILT_IN.len().saturating_add(made.len()).saturating_sub(1)
             }
             None => return Err(TagError::TooMany { limit: Self::LIMIT }),
         };
+        Ok(Self::at(number))
+    }
+
+    /// The tag of this name, if there is one already: for names that come from
+    /// outside, of which [`named`](Self::named) would keep as many as come.
+    ///
+    /// Takes a lock for as long as it looks.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        position(&MADE.read(), name).map(Self::at)
+    }
+
+    /// The tag of this number.
+    fn at(number: usize) -> Self {
         let number = u8::try_from(number).unwrap_or(0);
-        Ok(if Self(number | PERSISTENT) == Self::WEIGHTS {
+        if Self(number | PERSISTENT) == Self::WEIGHTS {
             Self::WEIGHTS
         } else {
             Self(number)
-        })
+        }
     }
 
     /// The tag of the same name that says that memory is kept for long.
@@ -144,6 +156,12 @@ impl Tag {
     pub(crate) const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
+}
+
+/// The number of the tag of this name.
+fn position(made: &[&str], name: &str) -> Option<usize> {
+    let mut all = BUILT_IN.iter().chain(made);
+    all.position(|&other| other == name)
 }
 
 impl fmt::Display for Tag {

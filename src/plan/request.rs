@@ -137,6 +137,18 @@ impl PlanRequest {
         own.copied().unwrap_or(self.default_device)
     }
 
+    /// What holds for every device that has no options of its own.
+    #[must_use]
+    pub fn default_device(&self) -> DeviceOptions {
+        self.default_device
+    }
+
+    /// The devices that have options of their own, and these.
+    pub fn devices(&self) -> impl Iterator<Item = (Device, DeviceOptions)> + '_ {
+        let devices = self.devices.iter();
+        devices.map(|(&device, &options)| (device, options))
+    }
+
     /// Keeps the first `size` bytes of a pool free of values, for the plan of a
     /// submodule. Of several submodules the largest counts: they do not run at the
     /// same time.
