@@ -1,0 +1,35 @@
+//! Fair timing on a machine that does other things too.
+
+use std::time::Instant;
+
+/// Does a piece of work and says how many nanoseconds a request took.
+pub(crate) type Lap = Box<dyn FnMut() -> f64>;
+
+/// A lap of `work`, which says how many requests it made.
+pub(crate) fn lap(mut work: impl FnMut() -> usize + 'static) -> Lap {
+    Box::new(move || {
+        let begun = Instant::now();
+        let requests = work();
+        begun.elapsed().as_secs_f64() * 1e9 / requests as f64
+    })
+}
+
+/// The least of `rounds` laps of each, run by turns so that what disturbs them
+/// disturbs all alike. A round before these is not counted.
+pub(crate) fn best(laps: &mut [Option<Lap>], rounds: usize) -> Vec<Option<f64>> {
+    let mut least = vec![f64::INFINITY; laps.len()];
+    for round in 0..=rounds {
+        for (least, lap) in least.iter_mut().zip(&mut *laps) {
+            if let Some(lap) = lap {
+                let ns = lap();
+                if round > 0 {
+                    *least = least.min(ns);
+                }
+            }
+        }
+    }
+    let measured = least.into_iter().zip(laps);
+    measured
+        .map(|(ns, lap)| lap.is_some().then_some(ns))
+        .collect()
+}
