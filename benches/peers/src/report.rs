@@ -22,6 +22,9 @@ use crate::{crowd, hits, instructions, serve, threads};
 
 /// Rounds of which the best counts.
 const ROUNDS: usize = 25;
+/// Nanoseconds a request, from which on instructions are not counted: that takes
+/// fifty times as long.
+const SLOW: f64 = 3_000.0;
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const CROWDS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 
@@ -158,6 +161,7 @@ fn costs(contestants: &[Contestant], name: &str, trace: &Rc<Trace>) -> Vec<Cost>
     let cost = |(ns, form): (Option<f64>, &Option<(String, &Form)>)| Cost {
         ns,
         instructions: form.as_ref().and_then(|(of, _)| {
+            ns.filter(|&ns| ns < SLOW)?;
             let count = instructions::of(&["one", of, name])?;
             Some(count as f64 / trace.steps().len() as f64)
         }),
