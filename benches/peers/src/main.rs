@@ -28,25 +28,27 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match *arguments {
-        [] => {
-            report::all();
-            Some(())
-        }
-        ["traces"] => Some(report::traces()),
-        ["threads"] => Some(report::threads()),
-        ["crowd"] => Some(report::crowd()),
-        ["hits"] => Some(report::hits()),
-        ["list"] => Some(report::list()),
+    let understood = match *arguments {
+        [] => run(&[report::traces, report::threads, report::crowd, report::hits]),
+        ["traces"] => run(&[report::traces]),
+        ["threads"] => run(&[report::threads]),
+        ["crowd"] => run(&[report::crowd]),
+        ["hits"] => run(&[report::hits]),
+        ["list"] => run(&[report::list]),
         ["one", name, trace] => report::one(name, trace),
         ["hit", name, size, count] => report::hit(name, size, count),
         _ => None,
     };
-    match done {
+    match understood {
         Some(()) => ExitCode::SUCCESS,
         None => {
             eprintln!("peers [traces|threads|crowd|hits|list|one NAME TRACE|hit NAME SIZE COUNT]");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(parts: &[fn()]) -> Option<()> {
+    parts.iter().for_each(|part| part());
+    Some(())
 }

@@ -115,13 +115,6 @@ fn head(cells: &[&str]) -> Vec<String> {
     cells.iter().map(|cell| cell.to_string()).collect()
 }
 
-pub(crate) fn all() {
-    traces();
-    threads();
-    crowd();
-    hits();
-}
-
 pub(crate) fn list() {
     for contestant in Contestant::all() {
         for (name, _) in contestant.forms().into_iter().flatten() {
@@ -212,12 +205,14 @@ pub(crate) fn traces() {
     }
 }
 
+/// A name, and what makes laps of a count.
+type Row = (String, Box<dyn Fn(usize) -> Option<Lap>>);
+
 /// A column of laps for each of `counts`, with the allocators as rows.
-fn by_count<T: Copy>(
-    first: &str,
-    counts: &[T],
-    title: impl Fn(T) -> String,
-    rows: &[(String, Box<dyn Fn(T) -> Option<Lap>>)],
+fn by_count(
+    counts: &[usize],
+    title: impl Fn(usize) -> String,
+    rows: &[Row],
     cell: impl Fn(Option<f64>) -> String,
 ) {
     let mut cells: Vec<Vec<String>> = rows.iter().map(|(name, _)| vec![name.clone()]).collect();
@@ -228,34 +223,35 @@ fn by_count<T: Copy>(
         }
     }
     let titles = counts.iter().map(|&count| title(count));
-    let head: Vec<_> = [first.to_string()].into_iter().chain(titles).collect();
+    let head: Vec<_> = ["allocator".to_string()]
+        .into_iter()
+        .chain(titles)
+        .collect();
     print(&head, &cells);
 }
 
 pub(crate) fn threads() {
     println!("Millions of requests a second, of all threads together.\n");
-    let rows = Contestant::all().into_iter().filter_map(|contestant| {
-        let laps = contestant.threads?;
-        let laps: Box<dyn Fn(usize) -> Option<Lap>> = Box::new(move |count| Some(laps(count)));
-        Some((contestant.name.to_string(), laps))
-    });
+    let mut rows: Vec<Row> = Vec::new();
+    for contestant in Contestant::all() {
+        if let Some(laps) = contestant.threads {
+            rows.push((
+                contestant.name.to_string(),
+                Box::new(move |count| Some(laps(count))),
+            ));
+        }
+    }
     let title = |count| match count {
         1 => "1 thread".to_string(),
         _ => format!("{count} threads"),
     };
     let rate = |ns: Option<f64>| number(ns.map(|ns| 1e3 / ns), 2);
-    by_count(
-        "allocator",
-        &THREADS,
-        title,
-        &rows.collect::<Vec<_>>(),
-        rate,
-    );
+    by_count(&THREADS, title, &rows, rate);
 }
 
 pub(crate) fn crowd() {
     println!("Nanoseconds a request among so many live blocks.\n");
-    let mut rows: Vec<(String, Box<dyn Fn(usize) -> Option<Lap>>)> = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for contestant in Contestant::all() {
         for (name, form) in contestant.forms().into_iter().flatten() {
             let laps = form.crowd;
@@ -263,7 +259,7 @@ pub(crate) fn crowd() {
         }
     }
     let title = |count: usize| number(Some(count as f64), 0);
-    by_count("allocator", &CROWDS, title, &rows, |ns| number(ns, 0));
+    by_count(&CROWDS, title, &rows, |ns| number(ns, 0));
 }
 
 pub(crate) fn hits() {
