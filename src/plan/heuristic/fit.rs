@@ -40,7 +40,7 @@ pub(in crate::plan) fn place(instance: &Instance, order: &[usize], fit: Fit) -> 
                 taken.push((start, start.saturating_add(other.size)));
             }
         });
-        taken.sort_unstable();
+        taken.sort_unstable_by_key(|&(start, _)| start);
         let offset = match fit {
             Fit::First => first(&taken, job),
             Fit::Best => best(&taken, job),
