@@ -193,7 +193,7 @@ impl<A: DeviceAllocator> Core<A> {
 
     /// The size in units of the largest blocks that are kept as they are.
     fn largest_cached(&self) -> usize {
-        self.options.cache_limit.wrapping_shr(UNIT_LOG2)
+        self.options.largest_cached().wrapping_shr(UNIT_LOG2)
     }
 
     /// Checks that this is the process that the pool was made in.

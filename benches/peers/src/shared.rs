@@ -22,7 +22,7 @@ pub(crate) trait Recipe: Send + Sync + 'static {
     fn over(room: &Room) -> Self::Allocator;
 }
 
-/// The pool, with all its memory from the beginning, that keeps small blocks or
+/// The pool, with all its memory from the beginning, that keeps blocks up to so many bytes or
 /// none.
 pub(crate) struct Own<const SMALL: usize>;
 

@@ -35,7 +35,7 @@ pub struct PoolBuilder {
     pub(super) initial: usize,
     pub(super) growth: usize,
     pub(super) limit: usize,
-    pub(super) cache_limit: usize,
+    cache_limit: Option<usize>,
     pub(super) release_threshold: usize,
     pub(super) make_room: Option<MakeRoom>,
 }
@@ -53,7 +53,7 @@ impl PoolBuilder {
             initial: 0,
             growth: 32 << 20,
             limit: usize::MAX,
-            cache_limit: 64 << 10,
+            cache_limit: None,
             release_threshold: usize::MAX,
             make_room: None,
         }
@@ -82,12 +82,18 @@ impl PoolBuilder {
     }
 
     /// Up to which size a few free blocks of each size are kept as they are, for each
-    /// of some groups of threads, to be had without a lock: 64 KiB unless said
-    /// otherwise, at most 8 MiB; 0 keeps none. What is kept is not joined with its
-    /// neighbours before memory is short, and keeps its segment from being unused.
+    /// of some groups of threads, to be had without a lock: a thirty-second of
+    /// [`growth`](Self::growth) unless said otherwise, at most 8 MiB; 0 keeps none.
+    /// What is kept is not joined with its neighbours before memory is short, and
+    /// keeps its segment from being unused.
     pub fn cache_limit(mut self, bytes: usize) -> Self {
-        self.cache_limit = bytes.min(8 << 20);
+        self.cache_limit = Some(bytes);
         self
+    }
+
+    /// The size in bytes of the largest blocks that are kept as they are.
+    pub(super) fn largest_cached(&self) -> usize {
+        self.cache_limit.unwrap_or(self.growth / 32).min(8 << 20)
     }
 
     /// How much unused memory is kept: all unless said otherwise. With more, a

@@ -1,6 +1,6 @@
 //! Free blocks that are kept as they are, to be had again without a lock.
 //!
-//! Rank 4. Part of `adaptor::pool`. Imports the words.
+//! Rank 4. Part of `adaptor::pool`. Imports `sync` and the words.
 //!
 //! A block is kept by its exact size, in one of a row of slots. A slot is a word: the
 //! address of a block, and in its low bits, which are zero in every address of a
@@ -9,23 +9,25 @@
 //! out has the block, and it is of the size that was looked for. Threads are spread
 //! over groups of rows, so that few share a cache line.
 
+use std::array;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::heap::UNIT_LOG2;
 use super::status::Count;
 use crate::address::DevicePtr;
+use crate::sync::{AtomicPtr, Ordering};
 
-/// How many blocks a row keeps.
-const DEPTH: usize = 8;
+/// How many blocks a row keeps. In a model of all interleavings, as few as can be.
+const DEPTH: usize = if cfg!(all(loom, test)) { 1 } else { 8 };
 
 /// The bits of an address in which the tag is.
 const TAG_BITS: usize = (1 << UNIT_LOG2) - 1;
 
 /// The fewest rows of a group, so that few sizes share one.
-const MIN_ROWS: usize = 64;
+const MIN_ROWS: usize = if cfg!(all(loom, test)) { 1 } else { 64 };
 
 /// The most groups.
 const MAX_GROUPS: usize = 16;
@@ -51,7 +53,7 @@ struct Group {
 }
 
 /// The slots of some sizes: a cache line.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 struct Row([AtomicPtr<u8>; DEPTH]);
 
@@ -204,10 +206,16 @@ impl Slots {
     }
 }
 
+impl Row {
+    fn empty() -> Self {
+        Self(array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    }
+}
+
 impl Group {
     fn new(rows: usize) -> Self {
         Self {
-            rows: (0..rows).map(|_| Row::default()).collect(),
+            rows: (0..rows).map(|_| Row::empty()).collect(),
             hits: Count::default(),
             displaced: Count::default(),
         }
@@ -263,5 +271,141 @@ fn thread_number() -> usize {
             NUMBER.set(number.wrapping_add(1));
             number
         }
+    }
+}
+
+#[cfg(test)]
+fn block(number: usize) -> DevicePtr {
+    let addr = number.wrapping_add(1).wrapping_shl(UNIT_LOG2);
+    DevicePtr::from_addr(addr).expect("not null")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_sizes_are_in_one_place() {
+        for largest in [1, 63, 64, 255, 4096, 20_000, 32_768] {
+            let slots = Slots::new(largest, 1);
+            let mut seen = HashSet::new();
+            for units in 1..=largest {
+                let place = slots.place(units).expect("a place");
+
+                assert!(seen.insert((place.row, place.tag)), "{units} of {largest}");
+                assert!(place.tag > 0 && place.tag <= TAG_BITS, "{units}");
+                assert_eq!(slots.units_at(place.row, place.tag), Some(units));
+            }
+            assert_eq!(slots.place(0), None);
+            assert_eq!(slots.place(largest + 1), None);
+        }
+    }
+
+    #[test]
+    fn sizes_that_are_powers_of_two_are_spread_over_rows() {
+        let slots = Slots::new(4096, 1);
+        let sizes = (0..=12).map(|log2| slots.place(1 << log2).expect("a place"));
+
+        let rows: HashSet<_> = sizes.map(|place| place.row).collect();
+
+        assert!(rows.len() >= 10, "{rows:?}");
+    }
+
+    #[test]
+    fn a_block_is_had_again_by_its_size_alone() {
+        let slots = Slots::new(64, 1);
+        assert_eq!(slots.keep(3, block(7)), None);
+        assert_eq!(slots.bytes(), 3 << UNIT_LOG2);
+
+        assert_eq!(slots.take(2), None);
+        assert_eq!(slots.take(4), None);
+        assert_eq!(slots.take(3), Some(block(7)));
+        assert_eq!(slots.take(3), None);
+        assert_eq!((slots.bytes(), slots.hits()), (0, 1));
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_block_is_not_kept() {
+        let slots = Slots::new(64, 1);
+        let within = block(0).checked_add(16).expect("an address");
+
+        assert_eq!(slots.keep(65, block(1)), Some(block(1)));
+        assert_eq!(slots.keep(0, block(1)), Some(block(1)));
+        assert_eq!(slots.keep(1, within), Some(within));
+        assert_eq!(Slots::new(0, 1).keep(1, block(1)), Some(block(1)));
+        assert_eq!(slots.drain(), []);
+    }
+
+    #[test]
+    fn in_a_full_row_each_new_block_has_another_give_way() {
+        let slots = Slots::new(64, 1);
+        for number in 0..DEPTH {
+            assert_eq!(slots.keep(5, block(number)), None);
+        }
+
+        let more = DEPTH..2 * DEPTH;
+        let gone = more.clone().filter_map(|more| slots.keep(5, block(more)));
+        let gone: HashSet<_> = gone.collect();
+
+        assert_eq!(gone, (0..DEPTH).map(block).collect());
+        let left: HashSet<_> = slots.drain().into_iter().collect();
+        assert_eq!(left, more.map(block).collect());
+        assert_eq!(slots.bytes(), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two threads share a row of one slot. Each has a block of a size of its own,
+    /// keeps it and takes one of that size; what comes back is all there was, once.
+    #[test]
+    fn a_block_is_one_threads_and_of_the_size_that_was_asked_for() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(2, 1));
+            // Makes the group, of which making it is not modelled.
+            assert_eq!(slots.take(1), None);
+            let each = |slots: &Slots, number: usize| {
+                let units = number.wrapping_add(1);
+                let gone = slots.keep(units, block(number));
+                let taken = slots.take(units);
+                assert!(taken.is_none_or(|taken| taken == block(number)));
+                [gone, taken]
+            };
+            let other = {
+                let slots = slots.clone();
+                thread::spawn(move || each(&slots, 1))
+            };
+
+            let mut seen: Vec<_> = each(&slots, 0).into_iter().flatten().collect();
+            seen.extend(other.join().expect("no panic").into_iter().flatten());
+            seen.extend(slots.drain());
+
+            seen.sort();
+            assert_eq!(seen, [block(0), block(1)]);
+        });
+    }
+
+    /// Two threads want the one block that is kept.
+    #[test]
+    fn one_of_two_threads_has_a_block() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(1, 1));
+            assert_eq!(slots.keep(1, block(0)), None);
+            let other = {
+                let slots = slots.clone();
+                thread::spawn(move || slots.take(1))
+            };
+
+            let taken = [slots.take(1), other.join().expect("no panic")];
+
+            assert_eq!(taken.into_iter().flatten().count(), 1);
+        });
     }
 }
