@@ -10,71 +10,26 @@
     reason = "a program; its allocator returns static memory"
 )]
 
+#[path = "../tests/support/constant_address.rs"]
+mod constant_address;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use constant_address::ConstantAddress;
 use device_memory::adaptor::{
     Aligned, Arena, Binning, Limit, Log, Recorded, Recorder, Retry, Shared, Statistics, Tracking,
 };
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
 use device_memory::{
-    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
-    DeviceMemoryBuffer, DevicePtr, DeviceType, HierarchicalAllocator, MemoryPlan, Placement,
-    PlannedBuffer, PlannedMemory, Result,
+    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
+    HierarchicalAllocator, MemoryPlan, Placement, PlannedBuffer, PlannedMemory,
 };
 
-/// An allocator that always returns the same address, and does nothing else.
-#[derive(Debug)]
-struct StaticAddress;
-
-// SAFETY: not a real allocator: blocks are not disjoint. Nothing here reads or
-// writes them.
-unsafe impl DeviceAllocator for StaticAddress {
-    fn device_type(&self) -> DeviceType {
-        DeviceType::Cuda
-    }
-
-    fn device_count(&self) -> usize {
-        1
-    }
-
-    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        let _ = (layout, index);
-        Ok(DevicePtr::from_addr(0x10_0000).expect("not null"))
-    }
-
-    unsafe fn deallocate(
-        &self,
-        ptr: DevicePtr,
-        layout: DeviceLayout,
-        index: DeviceIndex,
-    ) -> Result<()> {
-        let _ = (ptr, layout, index);
-        Ok(())
-    }
-
-    unsafe fn copy_host_to_device(
-        &self,
-        _: DevicePtr,
-        _: *const u8,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_device_to_host(
-        &self,
-        _: *mut u8,
-        _: DevicePtr,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-}
+/// Where all memory is.
+const AT: usize = 0x10_0000;
 
 fn repeat(count: u64, mut operation: impl FnMut()) {
     for _ in 0..count {
@@ -110,7 +65,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let registry = DeviceAllocatorRegistry::global();
-    registry.register(&StaticAddress).expect("first");
+    registry.register(&ConstantAddress::<AT>).expect("first");
 
     match operation.as_str() {
         // The loop, and an argument and a result that the compiler knows nothing of.
@@ -129,7 +84,9 @@ fn main() -> ExitCode {
         }),
         "create_destroy_counted" => {
             let local = DeviceAllocatorRegistry::new();
-            local.register(Arc::new(StaticAddress)).expect("first");
+            local
+                .register(Arc::new(ConstantAddress::<AT>))
+                .expect("first");
             let layout = DeviceLayout::from_size(1024).expect("layout");
             let device = Device::new(DeviceType::Cuda, 0);
             repeat(count, || {
@@ -191,23 +148,26 @@ fn main() -> ExitCode {
                 drop(black_box(memory.view()));
             });
         }
-        "layer_none" => through(StaticAddress, count),
-        "layer_aligned" => through(Aligned::over(StaticAddress, 256).expect("align"), count),
-        "layer_arena" => through(Arena::over(StaticAddress, 1 << 20), count),
-        "layer_binning" => through(Binning::over(StaticAddress), count),
-        "layer_limit" => through(Limit::over(StaticAddress, 1 << 30), count),
-        "layer_log" => through(Log::csv(StaticAddress, std::io::sink()), count),
+        "layer_none" => through(ConstantAddress::<AT>, count),
+        "layer_aligned" => through(
+            Aligned::over(ConstantAddress::<AT>, 256).expect("align"),
+            count,
+        ),
+        "layer_arena" => through(Arena::over(ConstantAddress::<AT>, 1 << 20), count),
+        "layer_binning" => through(Binning::over(ConstantAddress::<AT>), count),
+        "layer_limit" => through(Limit::over(ConstantAddress::<AT>, 1 << 30), count),
+        "layer_log" => through(Log::csv(ConstantAddress::<AT>, std::io::sink()), count),
         "layer_recorder_off" | "layer_recorder_on" => {
             let recorder = Recorder::new(100_000);
             if operation == "layer_recorder_on" {
                 recorder.start();
             }
-            through(Recorded::over(StaticAddress, &recorder), count);
+            through(Recorded::over(ConstantAddress::<AT>, &recorder), count);
         }
-        "layer_retry" => through(Retry::over(StaticAddress, |_| false), count),
-        "layer_shared" => through(Shared::from(Arc::new(StaticAddress)), count),
-        "layer_statistics" => through(Statistics::over(StaticAddress), count),
-        "layer_tracking" => through(Tracking::over(StaticAddress), count),
+        "layer_retry" => through(Retry::over(ConstantAddress::<AT>, |_| false), count),
+        "layer_shared" => through(Shared::from(Arc::new(ConstantAddress::<AT>)), count),
+        "layer_statistics" => through(Statistics::over(ConstantAddress::<AT>), count),
+        "layer_tracking" => through(Tracking::over(ConstantAddress::<AT>), count),
         #[cfg(feature = "pte")]
         "add_cuda0" | "transformer_cuda0" => {
             let file = format!(

@@ -136,12 +136,11 @@ fn main() {
     {
         let pool = pool();
         let heap = Layout::from_size_align(size, 16).expect("a layout");
-        for _ in 0..count {
-            match operation.as_str() {
-                "pool" => pool_pair(&pool, layout(size)),
-                "malloc" => heap_pair(heap),
-                _ => black_box(()),
-            }
+        let layout = layout(size);
+        match operation.as_str() {
+            "pool" => (0..count).for_each(|_| pool_pair(&pool, layout)),
+            "malloc" => (0..count).for_each(|_| heap_pair(heap)),
+            _ => (0..count).for_each(|_| black_box(())),
         }
         return;
     }

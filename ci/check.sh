@@ -5,13 +5,36 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-step() { printf '\n== %s\n' "$*"; }
+# Begins a step, and says how long the one before took.
+step() {
+  [ -z "$running" ] || step_done
+  running=$* began=$SECONDS
+  printf '\n== %s\n' "$running"
+}
+step_done() {
+  local line
+  printf -v line '%5d s  %s' "$((SECONDS - began))" "$running"
+  taken+=("$line")
+  printf -- '-- %s\n' "$line"
+}
+# Also where a step fails: the last one is then the one that did.
+all_done() {
+  step_done
+  printf '\n== %d seconds in all\n' "$SECONDS"
+  printf '%s\n' "${taken[@]}"
+}
+running='' began=0 taken=()
+trap all_done EXIT
 skip() { printf 'skipped: %s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 nightly() { cargo +nightly --version >/dev/null 2>&1; }
 
 export CARGO_TERM_COLOR=never
 export RUST_BACKTRACE=0
+# Everything is compiled once here: what only helps to compile again, or to step
+# through it, is left out.
+export CARGO_INCREMENTAL=0
+export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 step "format"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the two commands of README.md as it prints them, in a clean clone of what
-# is committed, so that they are known to do all set-up themselves.
+# is committed, so that they are known to do all set-up themselves. What other crates
+# are compiled to is shared with the gate; the clone's own crates are compiled anew.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -8,6 +9,7 @@ clone=$(mktemp -d)
 trap 'rm -rf "$clone"' EXIT
 git clone --quiet "$top" "$clone"
 cd "$clone"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$top/target}"
 
 # The commands are the lines of the first shell block under "Two commands".
 mapfile -t commands < <(awk '

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::address::DevicePtr;
 use crate::backend::host::HostAllocator;
@@ -25,7 +25,7 @@ use crate::span::{DeviceSpan, DeviceSpanMut};
 /// Having a block, sharing it and giving it back take constant time and nothing
 /// from the heap. Clones are handles of one pool, and blocks keep it alive; all of
 /// it may be used from any thread, under a lock that is held for a few
-/// instructions.
+/// instructions. In a forked child no block is had, shared, written or given back.
 ///
 /// # Examples
 ///
@@ -132,13 +132,13 @@ impl BlockPool {
     /// How many blocks there are.
     #[must_use]
     pub fn blocks(&self) -> usize {
-        self.shared.state.lock().counts.len()
+        self.shared.blocks()
     }
 
-    /// How many of them are free.
+    /// How many of them are free; none in a forked child.
     #[must_use]
     pub fn free_blocks(&self) -> usize {
-        self.shared.state.lock().free.len()
+        self.shared.state().map_or(0, |state| state.free.len())
     }
 
     /// Where they are.
@@ -161,23 +161,24 @@ impl Block {
         self.index
     }
 
-    /// How many shares of the block there are. Others may change that at any time,
-    /// unless this is the only one.
+    /// How many shares of the block there are; none in a forked child. Others may
+    /// change that at any time, unless this is the only one.
     #[must_use]
     pub fn shares(&self) -> u64 {
-        let state = self.shared.state.lock();
-        state.counts.get(at(self.index)).copied().unwrap_or(0)
+        let state = self.shared.state();
+        let count = state.and_then(|state| state.counts.get(at(self.index)).copied());
+        count.unwrap_or(0)
     }
 
     /// Another share of the same block. Neither writes to it any more but by
     /// [`make_mut`](Self::make_mut).
     #[must_use]
     pub fn fork(&self) -> Self {
-        let mut state = self.shared.state.lock();
-        if let Some(count) = state.counts.get_mut(at(self.index)) {
+        if let Some(mut state) = self.shared.state()
+            && let Some(count) = state.counts.get_mut(at(self.index))
+        {
             *count = count.saturating_add(1);
         }
-        drop(state);
         Self {
             shared: Arc::clone(&self.shared),
             index: self.index,
@@ -203,8 +204,12 @@ impl Block {
     ///
     /// - [`OutOfMemory`](ErrorKind::OutOfMemory): it is shared, and all blocks are in
     ///   use.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the pool is a parent process's.
     /// - those of a copy. Nothing has changed then.
     pub fn make_mut(&mut self) -> Result<DeviceSpanMut<'_>> {
+        if !self.shared.made_in.is_current() {
+            return Err(self.shared.forked());
+        }
         if self.shares() > 1 {
             let mut own = Self::take(&self.shared)?;
             own.exclusive().copy_from(self.span())?;
@@ -225,11 +230,9 @@ impl Block {
 
     /// The first share of a free block.
     fn take(shared: &Arc<Shared>) -> Result<Self> {
-        if !shared.made_in.is_current() {
-            let device = shared.buffer.device();
-            return Err(ErrorKind::ForkedProcess { device }.into());
-        }
-        let mut state = shared.state.lock();
+        let Some(mut state) = shared.state() else {
+            return Err(shared.forked());
+        };
         let Some(index) = state.free.pop() else {
             drop(state);
             return Err(shared.exhausted());
@@ -246,10 +249,9 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // The memory of a child's parent is not the child's to give back.
-        if !self.shared.made_in.is_current() {
+        let Some(mut state) = self.shared.state() else {
             return;
-        }
-        let mut state = self.shared.state.lock();
+        };
         if let Some(count) = state.counts.get_mut(at(self.index)) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -260,13 +262,31 @@ impl Drop for Block {
 }
 
 impl Shared {
+    /// What is free and shared, or `None` in a forked child, where a thread that is
+    /// not there may hold the lock.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        let here = self.made_in.is_current();
+        here.then(|| self.state.lock())
+    }
+
+    /// How many blocks there are.
+    fn blocks(&self) -> usize {
+        let count = self.buffer.size().checked_div(self.block_size);
+        count.unwrap_or(0)
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        let device = self.buffer.device();
+        ErrorKind::ForkedProcess { device }.into()
+    }
+
     /// The error for a block that is not to be had.
     #[cold]
     fn exhausted(&self) -> Error {
         let whole = self.buffer.layout();
         let layout = DeviceLayout::new(self.block_size, 1).unwrap_or(whole);
-        let blocks = self.state.lock().counts.len();
-        let bytes = blocks.saturating_mul(self.block_size);
+        let bytes = self.blocks().saturating_mul(self.block_size);
         let mut report = OutOfMemory::new(self.buffer.device(), layout.with_tag(whole.tag()));
         report.in_use = Some(bytes);
         report.reserved = Some(self.buffer.size());

@@ -35,6 +35,10 @@ pub mod ownership {}
 pub mod devices {}
 
 #[doc = include_str!("../docs/book/planning.md")]
+#[doc = "\n<div>"]
+#[doc = include_str!("../docs/plan-greedy.svg")]
+#[doc = include_str!("../docs/plan-auto.svg")]
+#[doc = "</div>"]
 pub mod planning {}
 
 #[cfg(feature = "testing")]

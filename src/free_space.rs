@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bins::Bins;
-pub(crate) use bins::{bin_of, round_up};
 
 /// Who may use free memory. Blocks of one lot are found and joined together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,6 +54,7 @@ mod stream;
 mod sync;
 mod table;
 mod tensor;
+mod units;
 mod unwind;
 
 pub use crate::address::DevicePtr;

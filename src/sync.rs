@@ -9,10 +9,10 @@
 #[cfg(not(all(loom, test)))]
 pub(crate) use parking_lot::Mutex;
 #[cfg(not(all(loom, test)))]
-pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(all(loom, test))]
-pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 #[cfg(all(loom, test))]
 pub(crate) use modelled::Mutex;
 

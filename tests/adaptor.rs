@@ -15,6 +15,8 @@ mod binning;
 mod block_pool;
 #[path = "adaptor/callbacks.rs"]
 mod callbacks;
+#[path = "adaptor/figures.rs"]
+mod figures;
 #[path = "adaptor/limit.rs"]
 mod limit;
 #[path = "adaptor/log.rs"]

@@ -1,90 +1,23 @@
 //! What the hot paths take from the heap, which is nothing.
 
-#![expect(unsafe_code, reason = "counts through an allocator of its own")]
+#![expect(unsafe_code, reason = "an allocator that hands out no memory")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "support/constant_address.rs"]
+mod constant_address;
+#[path = "support/heap.rs"]
+mod heap;
+
 use std::sync::Arc;
 
+use constant_address::ConstantAddress;
 use device_memory::{
-    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
-    DeviceMemoryBuffer, DevicePtr, DeviceType, HierarchicalAllocator, Placement, Result,
+    Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
+    HierarchicalAllocator, Placement,
 };
+use heap::taken_by;
 
-/// The system's heap, counting what each thread takes.
-struct Counting;
-
-thread_local! {
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static HEAP: Counting = Counting;
-
-/// How often `action` takes from the heap.
-fn taken_by(action: impl FnOnce()) -> usize {
-    let before = TAKEN.with(Cell::get);
-    action();
-    TAKEN.with(Cell::get) - before
-}
-
-/// An allocator that hands out addresses and no memory.
-#[derive(Debug)]
-struct Addresses;
-
-// SAFETY: not a real allocator: blocks are not disjoint. Nothing here reads or
-// writes them.
-unsafe impl DeviceAllocator for Addresses {
-    fn device_type(&self) -> DeviceType {
-        DeviceType::Custom(200)
-    }
-
-    fn device_count(&self) -> usize {
-        1
-    }
-
-    fn allocate(&self, _: DeviceLayout, _: DeviceIndex) -> Result<DevicePtr> {
-        Ok(DevicePtr::from_addr(1 << 20).unwrap())
-    }
-
-    unsafe fn deallocate(&self, _: DevicePtr, _: DeviceLayout, _: DeviceIndex) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_host_to_device(
-        &self,
-        _: DevicePtr,
-        _: *const u8,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_device_to_host(
-        &self,
-        _: *mut u8,
-        _: DevicePtr,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-}
+/// Where all memory is.
+const AT: usize = 0x10_0000;
 
 #[test]
 fn the_count_counts() {
@@ -94,17 +27,17 @@ fn the_count_counts() {
 #[test]
 fn creating_copying_and_dropping_takes_nothing_from_the_heap() {
     DeviceAllocatorRegistry::global()
-        .register(&Addresses)
+        .register(&ConstantAddress::<AT>)
         .unwrap();
     let local = DeviceAllocatorRegistry::new();
-    local.register(Arc::new(Addresses)).unwrap();
+    local.register(Arc::new(ConstantAddress::<AT>)).unwrap();
     let layout = DeviceLayout::from_size(64).unwrap();
-    let device = Device::new(DeviceType::Custom(200), 0);
+    let device = Device::new(DeviceType::Cuda, 0);
 
     let taken = taken_by(|| {
-        let mut global = DeviceMemoryBuffer::create(64, DeviceType::Custom(200), 0).unwrap();
+        let mut global = DeviceMemoryBuffer::create(64, DeviceType::Cuda, 0).unwrap();
         let counted = DeviceMemoryBuffer::create_in(&local, layout, device).unwrap();
-        let bare = DeviceMemoryBuffer::create_with(&Addresses, layout, 0).unwrap();
+        let bare = DeviceMemoryBuffer::create_with(&ConstantAddress::<AT>, layout, 0).unwrap();
         global.copy_from_host(&[7; 64]).unwrap();
         global.copy_from(counted.as_span()).unwrap_or_default();
         drop((global, counted, bare));

@@ -2,48 +2,17 @@
 //! driver's things, which is nothing, on the fake driver, a simulation.
 
 #![cfg(all(feature = "cuda", target_os = "linux"))]
-#![expect(unsafe_code, reason = "counts through an allocator of its own")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "support/heap.rs"]
+mod heap;
+
 use std::sync::Arc;
 
 use device_memory::backend::cuda::CudaAllocator;
 use device_memory::backend::cuda::cudarc::driver::CudaContext;
 use device_memory::{AllocatorHandle, DeviceLayout, DeviceMemoryBuffer};
 use fakecuda::FakeCuda;
-
-/// The system's heap, counting what each thread takes.
-struct Counting;
-
-thread_local! {
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is the system allocator's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the same.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static HEAP: Counting = Counting;
-
-/// How often `action` takes from the heap of this program, which is not that of
-/// the driver's library.
-fn taken_by(action: impl FnOnce()) -> usize {
-    let before = TAKEN.with(Cell::get);
-    action();
-    TAKEN.with(Cell::get) - before
-}
+use heap::taken_by;
 
 /// Creates, fills, copies both ways and drops.
 fn use_once(allocator: &AllocatorHandle, layout: DeviceLayout) {
@@ -57,7 +26,8 @@ fn use_once(allocator: &AllocatorHandle, layout: DeviceLayout) {
     assert_eq!(back, [7; 64]);
 }
 
-/// One test, as there is one driver in a process.
+/// One test, as there is one driver in a process. Its library has a heap of its own,
+/// which is not counted.
 #[test]
 fn nothing_is_taken_from_the_heap_and_no_event_stream_or_context_made_for_a_buffer() {
     let fake = FakeCuda::install().unwrap().lock();

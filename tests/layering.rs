@@ -22,6 +22,7 @@ const RANKS: &[&[&str]] = &[
         "table",
         "free_space",
         "escape",
+        "units",
     ],
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape", "reading"],

@@ -7,12 +7,16 @@
 use std::cell::RefCell;
 use std::env;
 use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use device_memory::adaptor::{Arena, Log, Poison, Pool};
+use device_memory::adaptor::{
+    Aligned, Arena, ArenaStatus, Binning, Log, Poison, Pool, Recorded, Recorder, Statistics,
+    Tracking,
+};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
     BlockPool, Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer,
@@ -61,7 +65,9 @@ fn check(output: &Output) {
 
 /// Runs `child` in a fork of this process, and checks that it ends well.
 fn in_child(child: impl FnOnce()) {
-    // SAFETY: the process has one thread, so the child may go on as it likes.
+    // SAFETY: the process has one thread, so the child may go on as it likes; or another
+    // that works with this crate only, which is to leave nothing that the child needs
+    // held, and with the heap of the C library, which forks well.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork failed");
     if pid == 0 {
@@ -97,6 +103,41 @@ const HOLDERS: &[Holder] = &[
     |fake| Arc::new(Arena::over(fake, 4096)),
     |fake| Arc::new(Poison::over(fake)),
 ];
+
+/// Puts an adaptor over the host.
+type Keeper = fn(HostAllocator) -> Arc<dyn DeviceAllocator>;
+
+/// Adaptors that keep a ledger of blocks: one line each.
+const KEEPERS: &[Keeper] = &[
+    |host| Arc::new(Aligned::over(host, 4096).unwrap().native_align(16).unwrap()),
+    |host| Arc::new(Binning::over(host)),
+    |host| Arc::new(Tracking::over(host)),
+];
+
+/// Runs `child` in a fork of this process while another thread keeps calling `busy`,
+/// so that a lock that `busy` takes is likely held by a thread that the child has not.
+/// A child that is stuck ends by a signal.
+fn in_child_while(busy: impl Fn() + Send + Sync, child: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                busy();
+            }
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            in_child(|| {
+                // SAFETY: the call has no preconditions.
+                unsafe { libc::alarm(60) };
+                child();
+            });
+        }));
+        done.store(true, Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            resume_unwind(panic);
+        }
+    });
+}
 
 fn is_forked(error: &Error) -> bool {
     matches!(error.root(), ErrorKind::ForkedProcess { .. })
@@ -194,6 +235,155 @@ mod forks {
                     drop(allocator);
                     fake.assert_clean();
                 }
+            },
+        );
+    }
+
+    #[test]
+    fn what_keeps_a_ledger_gives_and_takes_nothing_in_a_child() {
+        alone(
+            "forks::what_keeps_a_ledger_gives_and_takes_nothing_in_a_child",
+            || {
+                for keep in KEEPERS {
+                    let allocator = keep(HostAllocator);
+                    let ptr = allocator.allocate(layout(64), 0).unwrap();
+
+                    in_child(|| {
+                        let refused = allocator.allocate(layout(64), 0).unwrap_err();
+                        // SAFETY: the block is not freed in a child, which is the test.
+                        let kept = unsafe { allocator.deallocate(ptr, layout(64), 0) };
+                        assert!(is_forked(&refused), "{allocator:?}: {refused}");
+                        assert!(is_forked(&kept.unwrap_err()), "{allocator:?}");
+                    });
+
+                    // SAFETY: the block is freed once, as it was allocated.
+                    unsafe { allocator.deallocate(ptr, layout(64), 0) }.unwrap();
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn a_child_has_no_live_blocks_damages_or_points_to_go_back_to() {
+        alone(
+            "forks::a_child_has_no_live_blocks_damages_or_points_to_go_back_to",
+            || {
+                let tracking = Arc::new(Tracking::over(HostAllocator));
+                let arena = Arc::new(Arena::over(HostAllocator, 4096));
+                let point = arena.checkpoint(0).unwrap();
+                let tracked =
+                    DeviceMemoryBuffer::create_with(tracking.clone(), layout(64), 0).unwrap();
+                let cut = DeviceMemoryBuffer::create_with(arena.clone(), layout(64), 0).unwrap();
+
+                in_child(|| {
+                    assert_eq!(tracking.live_blocks(), 0);
+                    assert!(tracking.report().live.is_empty());
+                    assert!(tracking.find(0, tracked.ptr()).is_none());
+                    assert!(!tracking.set_name(0, tracked.ptr(), "name"));
+                    assert_eq!(arena.status(0), ArenaStatus::default());
+                    assert_eq!(point.live_blocks(), 0);
+                    assert!(is_forked(&arena.checkpoint(0).unwrap_err()));
+                });
+
+                assert_eq!((tracking.live_blocks(), point.live_blocks()), (1, 1));
+                drop((tracked, cut, point));
+            },
+        );
+    }
+
+    #[test]
+    fn a_recorder_records_nothing_in_a_child_and_goes_on_in_the_parent() {
+        alone(
+            "forks::a_recorder_records_nothing_in_a_child_and_goes_on_in_the_parent",
+            || {
+                let recorder = Recorder::new(100_000);
+                let allocator = Arc::new(Recorded::over(HostAllocator, &recorder));
+                let create = || {
+                    let allocator = allocator.clone();
+                    DeviceMemoryBuffer::create_with(allocator, layout(64), 0).unwrap()
+                };
+                recorder.start();
+                for _ in 0..10_000 {
+                    drop(create());
+                }
+                let kept = create();
+
+                let busy = || drop(recorder.recording());
+                in_child_while(busy, || {
+                    assert!(!recorder.is_on());
+                    drop(create());
+                    recorder.start();
+                    drop(create());
+                    recorder.stop();
+                    assert!(!recorder.is_on());
+                    let recording = recorder.recording();
+                    assert_eq!((recording.events(), recording.blocks()), (&[][..], &[][..]));
+                    assert!(recording.report(1).starts_with("0 events in "));
+                });
+
+                assert!(recorder.is_on());
+                assert_eq!(recorder.recording().blocks()[0].address, kept.ptr().addr());
+                drop(kept);
+                let recording = recorder.recording();
+                assert_eq!(recording.events().len(), 20_002);
+                assert_eq!(recording.blocks(), []);
+            },
+        );
+    }
+
+    #[test]
+    fn blocks_of_a_pool_are_neither_shared_nor_written_in_a_child() {
+        alone(
+            "forks::blocks_of_a_pool_are_neither_shared_nor_written_in_a_child",
+            || {
+                let buffer = DeviceMemoryBuffer::create(4096, DeviceType::Cpu, 0).unwrap();
+                let pool = BlockPool::new(buffer, 64).unwrap();
+                let mut block = pool.block().unwrap();
+                let mut shared = block.fork();
+
+                let busy = || drop(pool.block());
+                in_child_while(busy, || {
+                    assert!(is_forked(&shared.make_mut().unwrap_err()));
+                    assert!(is_forked(&pool.block().unwrap_err()));
+                    let third = block.fork();
+                    assert_eq!((third.shares(), pool.free_blocks()), (0, 0));
+                    assert_eq!((third.index(), pool.blocks()), (block.index(), 64));
+                    drop(third);
+                });
+
+                assert_eq!((block.shares(), pool.free_blocks()), (2, 63));
+                shared.make_mut().unwrap().fill(1).unwrap();
+                block.make_mut().unwrap().fill(2).unwrap();
+                assert_eq!((block.shares(), pool.free_blocks()), (1, 62));
+            },
+        );
+    }
+
+    #[test]
+    fn statistics_go_on_counting_in_a_child_without_scopes() {
+        alone(
+            "forks::statistics_go_on_counting_in_a_child_without_scopes",
+            || {
+                let statistics = Arc::new(Statistics::over(HostAllocator));
+                let create = || {
+                    let allocator = statistics.clone();
+                    DeviceMemoryBuffer::create_with(allocator, layout(64), 0).unwrap()
+                };
+                let kept = create();
+                statistics.push(0).unwrap();
+
+                in_child(|| {
+                    let own = create();
+                    assert_eq!(statistics.usage(0).current, 128);
+                    drop(own);
+                    assert_eq!(statistics.usage(0).current, 64);
+                    assert!(is_forked(&statistics.push(0).unwrap_err()));
+                    assert_eq!(statistics.pop(0), None);
+                });
+
+                drop(kept);
+                let scope = statistics.pop(0).unwrap();
+                assert_eq!((scope.at_start, scope.at_end), (64, 0));
             },
         );
     }

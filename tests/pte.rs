@@ -6,6 +6,8 @@
 mod bad;
 #[path = "pte/expect.rs"]
 mod expect;
+#[path = "support/heap.rs"]
+mod heap;
 #[path = "pte/memory.rs"]
 mod memory;
 #[path = "pte/messages.rs"]

@@ -1,19 +1,26 @@
-//! What a subscriber is told of a failed free.
+//! What is told through `tracing`: failed frees, memory that is out, leaks.
 
-#![cfg(all(feature = "tracing", feature = "testing"))]
+#![cfg(all(feature = "testing", feature = "tracing"))]
 
-use std::fmt::{Debug, Write};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
+use device_memory::adaptor::{Limit, Retry, Tracking};
 use device_memory::testing::{FakeDevice, FaultInjector};
-use device_memory::{DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation};
+use device_memory::{
+    DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation, Tag,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the events it is told of as text.
+/// An event: its level, and its fields as text by their names.
+type Told = (Level, BTreeMap<&'static str, String>);
+
+/// Keeps the events it is told of.
 #[derive(Clone, Default)]
-struct Keeping(Arc<Mutex<Vec<String>>>);
+struct Keeping(Arc<Mutex<Vec<Told>>>);
 
 impl Subscriber for Keeping {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -29,9 +36,10 @@ impl Subscriber for Keeping {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text(event.metadata().level().to_string());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let told = (*event.metadata().level(), fields.0);
+        self.0.lock().unwrap().push(told);
     }
 
     fn enter(&self, _: &Id) {}
@@ -39,40 +47,148 @@ impl Subscriber for Keeping {
     fn exit(&self, _: &Id) {}
 }
 
-/// The fields of an event, one after the other.
-struct Text(String);
+/// The fields of an event.
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
 
-impl Visit for Text {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, " {}={value:?}", field.name()).unwrap();
+        self.0.insert(field.name(), format!("{value:?}"));
     }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+/// The events of `action`.
+fn told_by(action: impl FnOnce()) -> Vec<Told> {
+    let keeping = Keeping::default();
+    tracing::subscriber::with_default(keeping.clone(), action);
+    let told = keeping.0.lock().unwrap();
+    told.clone()
+}
+
+/// An event with these fields.
+fn event<const N: usize>(level: Level, fields: [(&'static str, &str); N]) -> Told {
+    let fields = fields.map(|(name, value)| (name, value.to_owned()));
+    (level, BTreeMap::from(fields))
+}
+
+fn fake() -> FakeDevice {
+    FakeDevice::new(DeviceType::Cuda, 2)
+}
+
+fn layout(size: usize) -> DeviceLayout {
+    DeviceLayout::from_size(size).unwrap()
 }
 
 #[test]
 fn a_failed_free_is_one_error_event_with_device_address_size_and_reason() {
-    let fake = FakeDevice::new(DeviceType::Cuda, 1);
-    let injector = Arc::new(FaultInjector::new(fake.clone()));
-    let layout = DeviceLayout::from_size(24).unwrap();
-    let buffer = DeviceMemoryBuffer::create_with(Arc::clone(&injector), layout, 0).unwrap();
-    let ptr = buffer.ptr();
-    let keeping = Keeping::default();
+    let injector = Arc::new(FaultInjector::new(fake()));
+    let buffer = DeviceMemoryBuffer::create_with(Arc::clone(&injector), layout(24), 1).unwrap();
+    let ptr = buffer.ptr().to_string();
+    injector.fail_nth(Operation::Deallocate, 1);
 
-    tracing::subscriber::with_default(keeping.clone(), || {
-        injector.fail_nth(Operation::Deallocate, 1);
-        drop(buffer);
+    let told = told_by(|| drop(buffer));
+
+    let [(level, fields)] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert_eq!(*level, Level::ERROR);
+    assert_eq!(fields["device"], "cuda:1");
+    assert_eq!(fields["ptr"], ptr);
+    assert_eq!(fields["size"], "24");
+    assert!(
+        fields["error"].starts_with("deallocate on cuda:1 failed: "),
+        "{fields:?}"
+    );
+    assert_eq!(fields["message"], "device memory could not be freed");
+}
+
+#[test]
+fn memory_that_is_out_after_all_tries_is_one_warning_with_the_report() {
+    let retry = Retry::over(Limit::over(fake(), 100), |_| false);
+
+    let told = told_by(|| {
+        retry.allocate(layout(101), 0).unwrap_err();
     });
 
-    let events = keeping.0.lock().unwrap();
-    let [event] = events.as_slice() else {
-        panic!("{events:?}");
-    };
-    assert!(event.starts_with(Level::ERROR.as_str()), "{event}");
-    for part in [
-        "device=cuda:0".to_owned(),
-        format!("ptr={ptr}"),
-        "size=24".to_owned(),
-        "deallocate on cuda:0 failed".to_owned(),
-    ] {
-        assert!(event.contains(&part), "{event} lacks {part}");
-    }
+    let report = "out of memory on cuda:0: 101 bytes requested (align 64), 0 in use, limit 100; \
+                  tried hook";
+    let expected = event(
+        Level::WARN,
+        [("error", report), ("message", "device memory is out")],
+    );
+    assert_eq!(told, [expected]);
+}
+
+#[test]
+fn memory_that_a_hook_makes_room_for_is_told_to_nobody() {
+    let cache: Arc<Mutex<Option<DeviceMemoryBuffer>>> = Arc::default();
+    let evicted = Arc::clone(&cache);
+    let hook = move |_: &_| evicted.lock().unwrap().take().is_some();
+    let retry = Arc::new(Retry::over(Limit::over(fake(), 100), hook));
+    let create = |size| DeviceMemoryBuffer::create_with(retry.clone(), layout(size), 0).unwrap();
+    *cache.lock().unwrap() = Some(create(60));
+
+    let told = told_by(|| drop(create(60)));
+
+    assert_eq!(told, []);
+}
+
+#[test]
+fn each_block_that_is_live_when_its_ledger_goes_is_one_warning_with_all_that_is_known() {
+    let tracking = Tracking::over(fake());
+    let freed = tracking.allocate(layout(1), 0).unwrap();
+    let named = tracking
+        .allocate(layout(64).with_tag(Tag::WEIGHTS), 1)
+        .unwrap();
+    let plain = tracking.allocate(layout(32), 0).unwrap();
+    assert!(tracking.set_name(1, named, "layer 3"));
+    #[expect(unsafe_code, reason = "frees a block")]
+    // SAFETY: the block is freed once, as it was allocated.
+    unsafe { tracking.deallocate(freed, layout(1), 0) }.unwrap();
+
+    let mut told = told_by(|| drop(tracking));
+
+    told.sort_by_key(|(_, fields)| fields["number"].clone());
+    let message = ("message", "device memory leaked");
+    let (named, plain) = (named.to_string(), plain.to_string());
+    let expected = [
+        event(
+            Level::WARN,
+            [
+                ("device", "cuda:1"),
+                ("ptr", &named),
+                ("size", "64"),
+                ("tag", "weights"),
+                ("name", "layer 3"),
+                ("number", "2"),
+                message,
+            ],
+        ),
+        event(
+            Level::WARN,
+            [
+                ("device", "cuda:0"),
+                ("ptr", &plain),
+                ("size", "32"),
+                ("tag", "none"),
+                ("number", "3"),
+                message,
+            ],
+        ),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_ledger_without_live_blocks_goes_in_silence() {
+    let told = told_by(|| {
+        let tracking = Arc::new(Tracking::over(fake()));
+        drop(DeviceMemoryBuffer::create_with(tracking, layout(64), 0).unwrap());
+    });
+
+    assert_eq!(told, []);
 }

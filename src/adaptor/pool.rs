@@ -22,7 +22,6 @@ use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, forward};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::free_space::{bin_of, round_up};
 use crate::layout::{DeviceLayout, LayoutError};
 use crate::process::ProcessGeneration;
 use crate::unwind::caught;
@@ -40,8 +39,8 @@ use on_stream::{StreamState, Uses};
 ///
 /// - A request gets the smallest free block that holds it; free neighbours are
 ///   joined at once.
-/// - A few free small blocks of each size class are kept as they are, for a few
-///   groups of threads, and are had and given back by one atomic exchange.
+/// - A few free blocks of each size are kept as they are, for a few groups of
+///   threads, and are had and given back by one atomic exchange.
 /// - Memory with a persistent [tag](crate::Tag) has segments of its own, so that
 ///   weights do not keep apart what comes and goes.
 /// - A block that is given back may be another's at once: that is what
@@ -64,10 +63,11 @@ use on_stream::{StreamState, Uses};
 ///
 /// # Cost
 ///
-/// A small block that is kept: one atomic exchange to have, one to give. Others: a
-/// lock of the device, and a search that costs the logarithm of the number of free
-/// blocks of about its size. Blocks aligned to more than 256 bytes may cost a look
-/// at all that are large enough. About 60 bytes of host memory a block.
+/// A block that is kept: one atomic exchange to have, one to give. Others: a lock of
+/// the device, and a search that costs the logarithm of the number of free blocks of
+/// about its size. Blocks aligned to more than 256 bytes may cost a look at all that
+/// are large enough. About 60 bytes of host memory a block, and 4 KiB for each group
+/// of threads.
 ///
 /// # Examples
 ///
@@ -153,6 +153,7 @@ impl<A: DeviceAllocator> Pool<A> {
 impl<A: DeviceAllocator> Core<A> {
     fn new(upstream: A, options: PoolBuilder) -> Self {
         let devices = caught(|| upstream.device_count()).unwrap_or(0);
+        let devices = devices.min(usize::from(DeviceIndex::MAX).saturating_add(1));
         Self {
             upstream,
             options,
@@ -184,7 +185,15 @@ impl<A: DeviceAllocator> Core<A> {
             return Err(ErrorKind::InvalidDevice { device, count }.into());
         };
         self.check_process(index)?;
-        Ok(device.get_or_init(|| Box::new(PoolDevice::new(self.at(index), self.small_units()))))
+        Ok(device.get_or_init(|| {
+            let device = PoolDevice::new(self.at(index), self.largest_cached());
+            Box::new(device)
+        }))
+    }
+
+    /// The size in units of the largest blocks that are kept as they are.
+    fn largest_cached(&self) -> usize {
+        self.options.largest_cached().wrapping_shr(UNIT_LOG2)
     }
 
     /// Checks that this is the process that the pool was made in.
@@ -194,33 +203,6 @@ impl<A: DeviceAllocator> Core<A> {
         }
         let device = self.at(index);
         Err(ErrorKind::ForkedProcess { device }.into())
-    }
-
-    /// The size of the largest small blocks.
-    fn small_units(&self) -> usize {
-        round_up(self.options.small_limit.wrapping_shr(UNIT_LOG2))
-    }
-
-    /// The class of small blocks that a layout is served from, if it is small.
-    #[inline]
-    fn class_of(&self, layout: DeviceLayout) -> Option<usize> {
-        let small = layout.size() <= self.options.small_limit
-            && layout.align_log2() <= UNIT_LOG2
-            && !layout.tag().is_persistent();
-        small.then(|| bin_of(round_up(units(layout.size()))))
-    }
-
-    /// The size of the block for a layout.
-    fn size_of(&self, layout: DeviceLayout) -> Result<usize> {
-        let units = match self.class_of(layout) {
-            Some(_) => round_up(units(layout.size())),
-            None => units(layout.size()),
-        };
-        match units {
-            0 => Err(LayoutError::ZeroSize.into()),
-            // The size is at most isize::MAX, so this does not wrap.
-            units => Ok(units.wrapping_shl(UNIT_LOG2)),
-        }
     }
 
     /// Allocates in an order, if no block is kept for it.
@@ -233,7 +215,11 @@ impl<A: DeviceAllocator> Core<A> {
         order: Option<&Arc<StreamState>>,
     ) -> Result<DevicePtr> {
         let device = self.device(index, Operation::Allocate)?;
-        let size = self.size_of(layout)?;
+        let size = match units(layout.size()) {
+            0 => return Err(LayoutError::ZeroSize.into()),
+            // The size is at most isize::MAX, so this does not wrap.
+            units => units.wrapping_shl(UNIT_LOG2),
+        };
         match device.search(layout, size, order) {
             Some(ptr) => Ok(ptr),
             None => self.climb(device, layout, size, order),
@@ -251,22 +237,32 @@ impl<A: DeviceAllocator> Core<A> {
     ) -> Result<()> {
         let device = self.device(index, Operation::Deallocate)?;
         let fences = self.uses.fences((index, ptr.addr()), order)?;
-        if fences.is_empty()
-            && let Some(class) = self.class_of(layout)
-            && order
-                .map_or(&device.slots, |order| &order.slots)
-                .keep(class, ptr)
-        {
-            return Ok(());
+        if !fences.is_empty() {
+            let mut heap = device.part(layout).lock();
+            let given = heap.give_later(ptr.addr(), fences, order.cloned());
+            drop(heap);
+            return given.ok_or_else(|| Self::unknown(device.device, ptr));
         }
-        let mut heap = device.part(layout).lock();
-        let given = match fences.is_empty() {
-            true => heap.give(ptr.addr(), order),
-            false => heap
-                .give_later(ptr.addr(), fences, order.cloned())
-                .map(|()| false),
+        let ptr = match cached_units(layout) {
+            Some(units) => {
+                let slots = order.map_or(&device.slots, |order| &order.slots);
+                slots.keep(units, ptr)
+            }
+            None => Some(ptr),
         };
-        drop(heap);
+        ptr.map_or(Ok(()), |ptr| self.give(device, ptr, layout, order))
+    }
+
+    /// Gives a block that is not kept back, to be joined with its neighbours. It was
+    /// asked for with `layout`, or another that makes it a part of the same heap.
+    fn give(
+        &self,
+        device: &PoolDevice,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        order: Option<&Arc<StreamState>>,
+    ) -> Result<()> {
+        let given = device.part(layout).lock().give(ptr.addr(), order);
         match given {
             Some(whole) => {
                 if whole && self.options.release_threshold < usize::MAX {
@@ -274,12 +270,15 @@ impl<A: DeviceAllocator> Core<A> {
                 }
                 Ok(())
             }
-            None => Err(Error::backend(
-                device.device,
-                Operation::Deallocate,
-                format!("no block of the pool starts at {ptr}"),
-            )),
+            None => Err(Self::unknown(device.device, ptr)),
         }
+    }
+
+    /// The error for a free of what is not a block.
+    #[cold]
+    fn unknown(device: Device, ptr: DevicePtr) -> Error {
+        let message = format!("no block of the pool starts at {ptr}");
+        Error::backend(device, Operation::Deallocate, message)
     }
 
     /// The error for more things than can be told apart.
@@ -287,6 +286,13 @@ impl<A: DeviceAllocator> Core<A> {
     fn too_many(device: Device, operation: Operation) -> Error {
         Error::backend(device, operation, "the pool has too many blocks")
     }
+}
+
+/// The size in units of the blocks for a layout, if some may be kept as they are.
+#[inline]
+fn cached_units(layout: DeviceLayout) -> Option<usize> {
+    let plain = layout.align_log2() <= UNIT_LOG2 && !layout.tag().is_persistent();
+    plain.then(|| units(layout.size()))
 }
 
 /// The size in units, rounded up.
@@ -314,9 +320,9 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         let core = &*self.core;
-        if let Some(class) = core.class_of(layout)
+        if let Some(units) = cached_units(layout)
             && let Some(device) = core.ready(index)
-            && let Some(ptr) = device.slots.take(class)
+            && let Some(ptr) = device.slots.take(units)
         {
             return Ok(ptr);
         }
@@ -331,12 +337,14 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
         index: DeviceIndex,
     ) -> Result<()> {
         let core = &*self.core;
-        if let Some(class) = core.class_of(layout)
+        if let Some(units) = cached_units(layout)
             && let Some(device) = core.ready(index)
             && core.uses.is_empty()
-            && device.slots.keep(class, ptr)
         {
-            return Ok(());
+            return match device.slots.keep(units, ptr) {
+                None => Ok(()),
+                Some(ptr) => core.give(device, ptr, layout, None),
+            };
         }
         core.free(ptr, layout, index, None)
     }

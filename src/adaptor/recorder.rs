@@ -14,16 +14,16 @@ mod pickle;
 mod pytorch;
 mod recording;
 mod report;
-mod units;
+mod scale;
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::device::Device;
 use crate::error::Error;
@@ -70,7 +70,7 @@ impl<A> RecordedSegments<A> {
 /// Off, an allocation and its free take 14 instructions more. On, they take some 1,150
 /// more, two looks at the clock among them, and a lock that all allocators of the
 /// recorder share. It may be used from any thread. In a forked child it records
-/// nothing.
+/// nothing, can not be started, and has nothing recorded.
 ///
 /// # Examples
 ///
@@ -139,7 +139,9 @@ impl Recorder {
 
     /// Forgets what was recorded and records from now on.
     pub fn start(&self) {
-        let mut state = self.shared.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         state.started = Instant::now();
         state.events.clear();
         state.lost = 0;
@@ -149,7 +151,7 @@ impl Recorder {
 
     /// Records no more. What was recorded stays as it is, for being looked at.
     pub fn stop(&self) {
-        let state = self.shared.state.lock();
+        let state = self.state();
         self.shared.on.store(false, Ordering::Relaxed);
         drop(state);
     }
@@ -170,13 +172,22 @@ impl Recorder {
     /// A copy of what was recorded.
     #[must_use]
     pub fn recording(&self) -> Recording {
-        let state = self.shared.state.lock();
+        let Some(state) = self.state() else {
+            return Recording::new(Vec::new(), 0, std::iter::empty(), Duration::ZERO);
+        };
         Recording::new(
             state.events.iter().copied().collect(),
             state.lost,
             state.live.iter().map(|(key, block)| (key.0, *block)),
             state.started.elapsed(),
         )
+    }
+
+    /// What was recorded, or `None` in a forked child, where a thread that is not
+    /// there may hold the lock.
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        let here = self.shared.generation.is_current();
+        here.then(|| self.shared.state.lock())
     }
 
     /// Records one event, if this is on.
@@ -192,7 +203,9 @@ impl Recorder {
             return;
         }
         let thread = thread_number();
-        let mut state = self.shared.state.lock();
+        let Some(mut state) = self.state() else {
+            return;
+        };
         // It may have been stopped since.
         if !self.shared.on.load(Ordering::Relaxed) {
             return;

@@ -8,9 +8,10 @@
 
 use crate::allocator::DeviceAllocator;
 use crate::device::{Device, DeviceIndex};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{DeviceLayout, Tag};
 use crate::observe::{Block, Observed, Observer};
+use crate::process::ProcessGeneration;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::table::Table;
 
@@ -18,7 +19,8 @@ use crate::table::Table;
 ///
 /// Costs nine atomic operations for an allocation and its free, on memory that
 /// threads share, and no lock. Reading takes none either, so figures that are read
-/// together while others allocate may be of moments a little apart.
+/// together while others allocate may be of moments a little apart. In a forked child
+/// it goes on counting, and scopes can be neither opened nor closed.
 ///
 /// # Examples
 ///
@@ -81,9 +83,19 @@ pub struct Scope {
 }
 
 /// The counters of [`Statistics`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     devices: Table<DeviceCounters>,
+    generation: ProcessGeneration,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            devices: Table::default(),
+            generation: ProcessGeneration::current(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -198,9 +210,15 @@ impl<A: DeviceAllocator> Observed<A, Counters> {
     ///
     /// # Errors
     ///
-    /// - [`InvalidDevice`](crate::ErrorKind::InvalidDevice): no such index.
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the counters are a parent
+    ///   process's.
     pub fn push(&self, index: DeviceIndex) -> Result<()> {
         self.inner().check_index(index)?;
+        if !self.generation.is_current() {
+            let device = Device::new(self.inner().device_type(), index);
+            return Err(ErrorKind::ForkedProcess { device }.into());
+        }
         let device = self.devices.get(index);
         let mut scopes = device.scopes.lock();
         let start = device.usage();
@@ -245,9 +263,14 @@ impl Counters {
     }
 
     /// Closes the scope that was opened last on the device `index`, or returns
-    /// `None` if none is open. Its peak counts for the scope around it.
+    /// `None` if none is open, as in a forked child. Its peak counts for the scope
+    /// around it.
     pub fn pop(&self, index: DeviceIndex) -> Option<Scope> {
         let device = self.devices.find(index)?;
+        // The lock may be held by a thread that is not there.
+        if !self.generation.is_current() {
+            return None;
+        }
         let mut scopes = device.scopes.lock();
         let Opened {
             start,

@@ -76,6 +76,20 @@ fn a_chunk_is_used_again_from_its_start_when_all_in_it_is_freed() {
 }
 
 #[test]
+fn memory_that_is_handed_out_again_has_the_bytes_it_had() {
+    let arena = arena(&fake(1 << 30), 4096);
+    let mut first = create(&arena, 64);
+    first.fill(7).unwrap();
+    let place = first.ptr();
+
+    drop(first);
+    let again = create(&arena, 64);
+
+    assert_eq!(again.ptr(), place);
+    assert_eq!(again.to_vec().unwrap(), [7; 64]);
+}
+
+#[test]
 fn chunks_double_so_that_the_device_is_seldom_asked() {
     let fake = fake(1 << 40);
     let arena = arena(&fake, 1024);

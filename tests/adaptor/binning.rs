@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device_memory::adaptor::Binning;
+use device_memory::adaptor::{Arena, Binning};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
     DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, HostAllocator, Operation,
@@ -130,4 +130,67 @@ fn there_are_as_many_devices_as_every_allocator_has() {
     assert!(binning.allocate(layout(50), 1).is_err());
     assert!(binning.trim(1).is_err());
     binning.synchronize(0).unwrap();
+}
+
+#[test]
+fn of_two_bins_for_one_size_the_first_stays() {
+    let fakes = [(); 3].map(|()| fake());
+    let [first, second, rest] = fakes.clone();
+    let binning = Binning::over(rest)
+        .bin(100, first)
+        .unwrap()
+        .bin(100, second)
+        .unwrap();
+
+    let buffer = DeviceMemoryBuffer::create_with(Arc::new(binning), layout(100), 0).unwrap();
+
+    assert_eq!(
+        fakes.each_ref().map(FakeDevice::live_blocks),
+        [1, 0, 0],
+        "first, second, rest"
+    );
+    drop(buffer);
+}
+
+#[test]
+fn free_memory_is_that_of_the_allocator_for_large_blocks() {
+    let with = |capacity| {
+        let builder = FakeDevice::builder(DeviceType::Cuda);
+        builder.capacity(capacity).build()
+    };
+    let binning = Binning::over(with(1 << 30))
+        .bin(100, with(1 << 10))
+        .unwrap();
+
+    let info = binning.memory_info(0).unwrap().unwrap();
+
+    assert_eq!((info.free, info.total), (1 << 30, 1 << 30));
+}
+
+#[test]
+fn the_host_may_read_the_memory_if_it_may_read_that_of_every_allocator() {
+    let host: Arc<dyn DeviceAllocator> = Arc::new(HostAllocator);
+    let hidden: Arc<dyn DeviceAllocator> = Arc::new(FakeDevice::new(DeviceType::Cpu, 1));
+    let over = |rest: &Arc<dyn DeviceAllocator>, bin: &Arc<dyn DeviceAllocator>| {
+        let binning = Binning::over(rest.clone()).bin(100, bin.clone()).unwrap();
+        binning.is_host_accessible()
+    };
+
+    assert!(over(&host, &host));
+    assert!(!over(&host, &hidden));
+    assert!(!over(&hidden, &host));
+}
+
+#[test]
+fn trim_gives_back_what_every_allocator_kept() {
+    let below = fake();
+    let bins: Arc<dyn DeviceAllocator> = Arc::new(Arena::over(below.clone(), 1000));
+    let rest: Arc<dyn DeviceAllocator> = Arc::new(Arena::over(below.clone(), 2000));
+    let binning = Arc::new(Binning::over(rest).bin(100, bins).unwrap());
+    let create = |size| DeviceMemoryBuffer::create_with(binning.clone(), layout(size), 0).unwrap();
+    drop((create(100), create(101)));
+
+    assert_eq!(binning.trim(0).unwrap(), 3000);
+
+    below.assert_clean();
 }

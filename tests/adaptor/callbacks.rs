@@ -6,9 +6,14 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use device_memory::adaptor::{Arena, Limit, Log, Poison, Retry, Statistics, Tracking};
+use device_memory::adaptor::{
+    Arena, Block, Limit, Log, Observed, Observer, Poison, Retry, Statistics, Tracking,
+};
 use device_memory::testing::FakeDevice;
-use device_memory::{DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, HostAllocator};
+use device_memory::{
+    Device, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, HostAllocator,
+    Result,
+};
 
 /// The allocator that a callback uses, which is there only after it is made. The
 /// callback is part of it and does not keep it alive.
@@ -119,6 +124,56 @@ fn a_writer_of_a_log_may_use_the_allocator() {
 
         log.flush();
         assert_eq!(log.lost(), 0);
+    });
+}
+
+/// An observer that allocates whatever it is told.
+#[derive(Debug)]
+struct Meddling(Slot, Uses);
+
+impl Observer for Meddling {
+    fn before_allocate(&self, _: Device, _: DeviceLayout) -> Result<()> {
+        use_it(&self.0, &self.1);
+        Ok(())
+    }
+
+    fn allocated(&self, _: &Block) {
+        use_it(&self.0, &self.1);
+    }
+
+    fn allocate_failed(&self, _: Device, _: DeviceLayout, _: &mut Error) {
+        use_it(&self.0, &self.1);
+    }
+
+    fn before_free(&self, _: &Block) -> Result<()> {
+        use_it(&self.0, &self.1);
+        Ok(())
+    }
+
+    fn freed(&self, _: &Block) {
+        use_it(&self.0, &self.1);
+    }
+
+    fn trimmed(&self, _: Device, _: usize) {
+        use_it(&self.0, &self.1);
+    }
+}
+
+#[test]
+fn an_observer_may_use_the_allocator_above_and_below_others() {
+    in_time("observer", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let device = FakeDevice::builder(DeviceType::Cuda).capacity(4096).build();
+        let meddling = || Meddling(slot.clone(), uses.clone());
+        let below = Observed::new(Limit::over(device, 4096), meddling());
+        let stack = Statistics::over(Tracking::over(Arena::over(below, 64)));
+
+        work(
+            &slot,
+            &uses,
+            Arc::new(Observed::new(stack, meddling())),
+            5000,
+        );
     });
 }
 

@@ -160,3 +160,25 @@ fn sizes_that_add_up_past_all_addresses_are_refused() {
     drop(reserved);
     assert_eq!(limit.in_use(0), 0);
 }
+
+#[test]
+fn a_limit_below_what_is_in_use_takes_nothing_away_and_gives_nothing_more() {
+    let limit = Arc::new(Limit::over(fake(1 << 20), 100));
+    let create = |size| DeviceMemoryBuffer::create_with(limit.clone(), layout(size), 0);
+    let mut kept = create(80).unwrap();
+    let small = create(10).unwrap();
+
+    limit.set_limit(0, Budget::Bytes(50)).unwrap();
+    kept.fill(1).unwrap();
+    let refused = create(1).unwrap_err();
+    drop(kept);
+
+    assert_eq!(
+        refused.to_string(),
+        "out of memory on cuda:0: 1 bytes requested (align 64), 90 in use, limit 50"
+    );
+    assert!(create(40).is_ok());
+    assert!(create(41).is_err());
+    drop(small);
+    assert_eq!(limit.in_use(0), 0);
+}

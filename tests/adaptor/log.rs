@@ -1,8 +1,8 @@
 //! What happened is written down in order, and writing never stands in the way.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
 
 use device_memory::adaptor::{Action, Event, Log};
 use device_memory::testing::{FakeDevice, FaultInjector};
@@ -154,4 +154,40 @@ fn the_program_may_be_called_instead() {
         .map(|event| event.action)
         .collect();
     assert_eq!(actions, [Action::Allocate, Action::Free]);
+}
+
+#[test]
+fn a_slow_sink_slows_one_thread_which_writes_the_events_of_all() {
+    let (enter, entered) = mpsc::channel();
+    let (open, gate) = mpsc::channel();
+    let written: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let by = written.clone();
+    let log = Log::calling(fake(), move |_| {
+        let mut by = by.lock().unwrap();
+        by.push(thread::current().id());
+        if by.len() == 1 {
+            drop(by);
+            enter.send(()).unwrap();
+            gate.recv().unwrap();
+        }
+    });
+    let log = Arc::new(log);
+    let come_and_go = || drop(DeviceMemoryBuffer::create_with(log.clone(), layout(64), 0).unwrap());
+
+    let slow = thread::scope(|scope| {
+        let slow = scope.spawn(come_and_go);
+        entered.recv().unwrap();
+        for _ in 0..10 {
+            come_and_go();
+        }
+        assert_eq!(written.lock().unwrap().len(), 1);
+        open.send(()).unwrap();
+        let id = slow.thread().id();
+        slow.join().unwrap();
+        id
+    });
+
+    let written = written.lock().unwrap();
+    assert_eq!((written.len(), log.lost()), (22, 0));
+    assert!(written.iter().all(|by| *by == slow));
 }

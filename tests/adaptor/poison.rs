@@ -1,5 +1,6 @@
 //! Writes where there should be none are found.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use device_memory::adaptor::{Damage, Poison, Region};
@@ -173,4 +174,77 @@ fn of_large_blocks_both_ends_are_filled_and_looked_at() {
     assert_eq!(bytes[16..84], [0; 68]);
     assert_eq!(bytes[84..], [0xCA; 16]);
     assert_eq!(facts(&poison.damages()), [(Region::Freed, 99, 2)]);
+}
+
+#[test]
+fn a_red_zone_is_rounded_up_to_a_power_of_two_and_to_the_alignment() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let poison = Arc::new(Poison::over(fake.clone()).red_zone(33));
+    let create = |layout| DeviceMemoryBuffer::create_with(poison.clone(), layout, 0).unwrap();
+
+    let plain = create(DeviceLayout::new(10, 1).unwrap());
+    let aligned = create(DeviceLayout::new(10, 256).unwrap());
+
+    let sizes: Vec<_> = fake
+        .live()
+        .iter()
+        .map(|block| block.layout.size())
+        .collect();
+    assert_eq!(sizes, [64 + 10 + 64, 256 + 10 + 64]);
+    drop((plain, aligned));
+}
+
+#[test]
+fn the_first_thousand_damages_are_kept_and_the_hook_is_told_of_all() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let tell = told.clone();
+    let poison = Poison::over(HostAllocator).on_damage(move |_| {
+        tell.fetch_add(1, Ordering::Relaxed);
+    });
+    let poison = Arc::new(poison);
+
+    for _ in 0..1030 {
+        let buffer = create(&poison, 8);
+        stray_write(buffer.ptr(), 8, 1);
+        drop(buffer);
+    }
+    poison.trim(0).unwrap();
+
+    assert_eq!(poison.damages().len(), 1024);
+    assert_eq!(told.load(Ordering::Relaxed), 1030);
+}
+
+#[test]
+fn what_can_not_be_filled_or_looked_at_is_given_back_all_the_same() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let injector = FaultInjector::new(fake.clone());
+    let faults = injector.faults();
+    let poison = Arc::new(Poison::over(injector));
+    let create = || DeviceMemoryBuffer::create_with(poison.clone(), layout(100), 0).unwrap();
+    let [unread, unfilled] = [create(), create()];
+    faults.fail_all(Operation::CopyDeviceToHost);
+    unread.free().unwrap();
+    poison.trim(0).unwrap();
+    faults.fail_all(Operation::Fill);
+
+    unfilled.free().unwrap();
+
+    assert_eq!(poison.damages(), []);
+    fake.assert_clean();
+}
+
+#[test]
+fn an_allocation_whose_zones_can_not_be_filled_fails_and_gives_its_memory_back() {
+    for nth in 1..=3 {
+        let fake = FakeDevice::new(DeviceType::Cuda, 1);
+        let injector = FaultInjector::new(fake.clone());
+        let faults = injector.faults();
+        let poison = Arc::new(Poison::over(injector));
+        faults.fail_nth(Operation::Fill, nth);
+
+        let error = DeviceMemoryBuffer::create_with(poison, layout(100), 0).unwrap_err();
+
+        assert!(!error.is_out_of_memory(), "{error}");
+        fake.assert_clean();
+    }
 }

@@ -37,10 +37,10 @@ fn create<A: DeviceAllocator + 'static>(pool: &Pool<A>, size: usize) -> Result<D
 #[test]
 fn it_keeps_the_contract_of_an_allocator() {
     let fake = fake(256 * MIB);
-    for small_limit in [0, 64 * KIB] {
+    for cache_limit in [0, 64 * KIB] {
         let pool = PoolBuilder::new()
             .growth(MIB)
-            .small_limit(small_limit)
+            .cache_limit(cache_limit)
             .build(fake.clone());
 
         conformance::run(&pool).unwrap();
@@ -81,7 +81,7 @@ fn fragmented_pool_reports() {
     let pool = PoolBuilder::new()
         .growth(MIB)
         .limit(MIB)
-        .small_limit(0)
+        .cache_limit(0)
         .build(fake.clone());
     let mut buffers: Vec<_> = (0..256).map(|_| create(&pool, 4 * KIB).ok()).collect();
     for buffer in buffers.iter_mut().step_by(2) {
@@ -115,7 +115,7 @@ fn fragmented_pool_reports() {
 
 #[test]
 fn the_smallest_block_that_holds_a_request_is_given() {
-    let pool = PoolBuilder::new().small_limit(0).build(fake(64 * MIB));
+    let pool = PoolBuilder::new().cache_limit(0).build(fake(64 * MIB));
     let sizes = [64, 16, 1, 32, 1, 20, 1];
     let mut buffers: Vec<_> = sizes.map(|kib| create(&pool, kib * KIB).ok()).into();
     let place = buffers[5].as_ref().unwrap().ptr();
@@ -390,7 +390,7 @@ fn a_pool_that_is_dropped_leaves_a_segment_in_which_a_block_is_allocated() {
 #[test]
 #[expect(unsafe_code, reason = "calls an unsafe trait, against its contract")]
 fn an_address_that_is_no_block_of_the_pool_is_refused() {
-    let pool = PoolBuilder::new().small_limit(0).build(fake(64 * MIB));
+    let pool = PoolBuilder::new().cache_limit(0).build(fake(64 * MIB));
     let ptr = pool.allocate(layout(4096), 0).unwrap();
     let inside = ptr.checked_add(256).unwrap();
 

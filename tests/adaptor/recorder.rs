@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use device_memory::adaptor::recorder::{Action, Event, Layer};
-use device_memory::adaptor::{Observer, Recorded, RecordedSegments, Recorder};
+use device_memory::adaptor::recorder::{Action, Event, Layer, RecordedBlock};
+use device_memory::adaptor::{Observer, PoolBuilder, Recorded, RecordedSegments, Recorder};
 use device_memory::testing::{FakeDevice, FaultInjector, conformance};
 use device_memory::{
-    Device, DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType,
-    Operation, Result, Tag,
+    BlockPool, Device, DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr,
+    DeviceType, Operation, Result, Tag,
 };
 
 fn fake() -> FakeDevice {
@@ -277,4 +277,82 @@ fn threads_share_a_recorder_and_lose_nothing() {
     assert_eq!(recording.blocks(), []);
     assert!(times.is_sorted());
     assert_eq!(threads.len(), THREADS);
+}
+
+/// A pool between a recorder of its blocks and one of its segments.
+#[test]
+fn the_blocks_of_a_pool_lie_in_the_segments_that_are_recorded_below_it() {
+    let fake = fake();
+    let recorder = Recorder::new(1000);
+    recorder.start();
+    let segments = RecordedSegments::over(fake.clone(), &recorder);
+    let pool = PoolBuilder::new().growth(1 << 16).build(segments);
+    let allocator = Arc::new(Recorded::over(pool, &recorder));
+    let layout = |size| DeviceLayout::from_size(size).unwrap();
+    let create = |size| DeviceMemoryBuffer::create_with(allocator.clone(), layout(size), 0);
+    let held: Vec<_> = (1..100).map(|n| create(n * 300).unwrap()).collect();
+
+    let recording = recorder.recording();
+    drop(held);
+    let emptied = recorder.recording();
+    allocator.trim(0).unwrap();
+    let trimmed = recorder.recording();
+
+    assert_eq!(recording.blocks().len(), 99);
+    for block in recording.blocks() {
+        let inside = recording.segments().iter().any(|segment| {
+            segment.address <= block.address
+                && block.address + block.size <= segment.address + segment.size
+        });
+        assert!(inside, "{block:?}");
+    }
+    let bytes = |of: &[RecordedBlock]| of.iter().map(|block| block.size).sum::<usize>();
+    assert_eq!(bytes(emptied.blocks()), 0);
+    assert_eq!(bytes(emptied.segments()), bytes(recording.segments()));
+    assert_eq!(trimmed.segments(), []);
+    let trims = trimmed
+        .events()
+        .iter()
+        .filter(|event| event.action == Action::Trim);
+    assert_eq!(
+        trims.map(|event| event.size).sum::<usize>(),
+        bytes(recording.segments())
+    );
+    fake.assert_clean();
+}
+
+/// Shares of a block are no allocations: what is seen is the memory of all blocks.
+#[test]
+fn a_block_pool_is_one_allocation_however_its_blocks_are_shared_and_copied() {
+    let (recorder, allocator) = watched(100);
+    let pool = BlockPool::new(create(&allocator, 4096, Tag::KV_CACHE), 1024).unwrap();
+    let before = recorder.recording();
+
+    let mut prompt = pool.block().unwrap();
+    prompt.make_mut().unwrap().fill(1).unwrap();
+    let mut answer = prompt.fork();
+    answer.make_mut().unwrap().fill(2).unwrap();
+    let during = recorder.recording();
+    let places = [&prompt, &answer].map(|block| block.span().ptr().addr());
+    drop((prompt, answer, pool));
+    let after = recorder.recording();
+
+    assert_eq!(during.events(), before.events());
+    let [whole] = during.blocks() else {
+        panic!("{:?}", during.blocks());
+    };
+    assert_eq!((whole.size, whole.tag), (4096, Tag::KV_CACHE));
+    assert_ne!(places[0], places[1]);
+    for place in places {
+        assert!((whole.address..whole.address + whole.size).contains(&place));
+    }
+    assert!(
+        during
+            .report(5)
+            .contains("4 KiB in use in 1 blocks; peak 4 KiB at ")
+    );
+    assert_eq!(during.to_html().matches("<rect class=\"t0\"").count(), 1);
+    assert_eq!(after.blocks(), []);
+    let seen: Vec<_> = after.events().iter().map(|event| event.action).collect();
+    assert_eq!(seen, [Action::Allocate, Action::Free]);
 }

@@ -1,7 +1,7 @@
 //! The program is asked to make room as often as said, and never within itself.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use device_memory::adaptor::{Limit, Retry};
 use device_memory::testing::{FakeDevice, FaultInjector};
@@ -102,4 +102,24 @@ fn an_error_that_is_no_lack_of_memory_calls_no_hook() {
 
     assert!(!absent.is_out_of_memory());
     assert!(!failure.error.is_out_of_memory());
+}
+
+#[test]
+fn what_a_hook_asks_for_itself_calls_no_hook() {
+    let slot: Arc<OnceLock<Weak<Retry<Limit<FakeDevice>>>>> = Arc::default();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (own, counted) = (slot.clone(), calls.clone());
+    let retry = Arc::new(Retry::over(limited(100), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let retry = own.get().and_then(Weak::upgrade).unwrap();
+        let error = DeviceMemoryBuffer::create_with(retry, layout(200), 0).unwrap_err();
+        assert_eq!(error.out_of_memory().unwrap().tried, []);
+        false
+    }));
+    slot.set(Arc::downgrade(&retry)).unwrap();
+
+    let error = DeviceMemoryBuffer::create_with(retry, layout(101), 0).unwrap_err();
+
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!(error.out_of_memory().unwrap().tried, [Attempt::Hook]);
 }

@@ -107,6 +107,29 @@ fn work(allocator: &Allocator) -> Result<(), Error> {
     Ok(())
 }
 
+/// A new adaptor can not be forgotten here.
+#[test]
+fn the_list_has_every_adaptor_of_the_crate() {
+    let source = include_str!("../../src/adaptor.rs");
+    let modules = source.lines().filter_map(|line| {
+        let module = line.trim_start_matches("pub ").strip_prefix("mod ")?;
+        module.strip_suffix(';').filter(|module| *module != "guide")
+    });
+    let modules: Vec<&str> = modules.collect();
+
+    let listed = |module: &&str| {
+        // The recorder's is named for what it makes of an allocator.
+        let stem = module.trim_end_matches("er");
+        let named = |name: &str| name.to_lowercase().starts_with(stem);
+        ADAPTORS.iter().any(|(name, _)| named(name))
+    };
+
+    assert!(modules.len() >= 12, "{modules:?}");
+    for module in modules {
+        assert!(listed(&module), "{module}");
+    }
+}
+
 #[test]
 fn each_adaptor_keeps_the_contract_on_a_device() {
     for (name, over) in ADAPTORS {

@@ -101,6 +101,7 @@ fn a_scope_has_a_peak_of_its_own_that_counts_for_the_one_around_it() {
     statistics.push(0).unwrap();
     let inner_kept = create(30);
     drop(create(20));
+    let peak_inside = statistics.usage(0).peak;
     let inner = statistics.pop(0).unwrap();
     let outer = statistics.pop(0).unwrap();
 
@@ -108,7 +109,7 @@ fn a_scope_has_a_peak_of_its_own_that_counts_for_the_one_around_it() {
     assert_eq!((inner.total, inner.allocations, inner.frees), (50, 2, 1));
     assert_eq!((outer.at_start, outer.at_end, outer.peak), (100, 130, 150));
     assert_eq!((outer.allocations, outer.frees), (3, 2));
-    assert_eq!(statistics.usage(0).peak, 500);
+    assert_eq!((peak_inside, statistics.usage(0).peak), (150, 500));
     assert_eq!(statistics.pop(0), None);
     assert!(statistics.push(7).is_err());
     drop((kept, inner_kept));
@@ -142,6 +143,26 @@ fn counters_balance_after_eight_threads_and_no_peak_is_above_the_device() {
     assert_eq!(usage.allocations, device.allocations());
     assert_eq!(usage.frees, device.deallocations());
     assert_eq!(usage.allocations + usage.failures, 8 * 500);
+}
+
+#[test]
+fn a_scope_has_what_other_threads_do_and_what_fails() {
+    let injector = FaultInjector::new(fake());
+    let faults = injector.faults();
+    let statistics = Arc::new(Statistics::over(injector));
+    let create = || DeviceMemoryBuffer::create_with(statistics.clone(), layout(64, Tag::NONE), 0);
+    faults.fail_nth(Operation::Allocate, 1);
+    create().unwrap_err();
+
+    statistics.push(0).unwrap();
+    thread::scope(|scope| scope.spawn(|| drop(create().unwrap())).join()).unwrap();
+    faults.fail_nth(Operation::Allocate, 1);
+    create().unwrap_err();
+    let scope = statistics.pop(0).unwrap();
+
+    assert_eq!((scope.allocations, scope.frees, scope.failures), (1, 1, 1));
+    assert_eq!((scope.peak, scope.total), (64, 64));
+    assert_eq!(statistics.usage(0).failures, 2);
 }
 
 proptest! {

@@ -13,6 +13,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
+#[macro_use]
+#[path = "../support/no_copies.rs"]
+mod no_copies;
+
 use crate::adaptor::{Limit, Statistics, Tracking};
 use crate::{
     DeviceAllocator, DeviceIndex, DeviceLayout, DevicePtr, DeviceType, OutOfMemory, Result,
@@ -62,25 +66,7 @@ unsafe impl DeviceAllocator for Small {
         Ok(())
     }
 
-    unsafe fn copy_host_to_device(
-        &self,
-        _: DevicePtr,
-        _: *const u8,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_device_to_host(
-        &self,
-        _: *mut u8,
-        _: DevicePtr,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
+    no_copies!();
 }
 
 fn layout() -> DeviceLayout {

@@ -1,50 +1,14 @@
 //! What reading takes is bounded by a small multiple of the file.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use device_memory::pte::Program;
 
+use crate::heap::peak_of;
 use crate::patched::one_method_many_times;
 use crate::support::{bytes, json, programs};
 
-thread_local! {
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-    static PEAK: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, with the bytes that this thread has in use.
-struct Counting;
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-// SAFETY: every call is passed on to the system's allocator as it is.
-#[expect(unsafe_code, reason = "implements an unsafe trait")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.get().wrapping_add(layout.size());
-        LIVE.set(live);
-        PEAK.set(PEAK.get().max(live));
-        // SAFETY: the caller keeps the promises of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().saturating_sub(layout.size()));
-        // SAFETY: the caller keeps the promises of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-/// The most bytes in use while `bytes` are read, beyond those before.
+/// The most bytes in use while `bytes` are read.
 fn peak(bytes: &[u8]) -> usize {
-    let before = LIVE.get();
-    PEAK.set(before);
-    let program = Program::parse(bytes);
-    let peak = PEAK.get() - before;
-    drop(program);
-    peak
+    peak_of(|| drop(Program::parse(bytes)))
 }
 
 #[test]

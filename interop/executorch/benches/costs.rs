@@ -13,14 +13,18 @@
     reason = "a program; its allocator returns static memory, and C++ is called"
 )]
 
+#[path = "../../../tests/support/constant_address.rs"]
+mod constant_address;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use constant_address::ConstantAddress;
 use device_memory::{
-    Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
-    DeviceMemoryBuffer, DevicePtr, DeviceType, HierarchicalAllocator, Result,
+    Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
+    HierarchicalAllocator, Result,
 };
 use interop_executorch::Failure;
 use interop_executorch::original::Sizes;
@@ -28,50 +32,6 @@ use interop_executorch::program::start;
 
 /// How often an operation is done while it is counted.
 const COUNT: u64 = 10_000;
-
-/// An allocator that always returns the same address, and does nothing else.
-#[derive(Debug)]
-struct StaticAddress;
-
-// SAFETY: not a real allocator: blocks are not disjoint. Nothing here reads or
-// writes them.
-unsafe impl DeviceAllocator for StaticAddress {
-    fn device_type(&self) -> DeviceType {
-        DeviceType::Cuda
-    }
-
-    fn device_count(&self) -> usize {
-        1
-    }
-
-    fn allocate(&self, _: DeviceLayout, _: DeviceIndex) -> Result<DevicePtr> {
-        Ok(DevicePtr::from_addr(0x10_0000).expect("not null"))
-    }
-
-    unsafe fn deallocate(&self, _: DevicePtr, _: DeviceLayout, _: DeviceIndex) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_host_to_device(
-        &self,
-        _: DevicePtr,
-        _: *const u8,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_device_to_host(
-        &self,
-        _: *mut u8,
-        _: DevicePtr,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// The loop, and an argument and a result that the compiler knows nothing of.
 #[inline(never)]
@@ -209,7 +169,7 @@ fn run() -> std::result::Result<(), Failure> {
 /// Registers the allocators that return a constant address, on both sides.
 fn register() -> std::result::Result<(), Failure> {
     start();
-    DeviceAllocatorRegistry::global().register(&StaticAddress)?;
+    DeviceAllocatorRegistry::global().register(&ConstantAddress::<0x10_0000>)?;
     // SAFETY: the runtime has no allocator for the type yet.
     unsafe { costs_register() };
     Ok(())

@@ -6,18 +6,21 @@
 
 #![expect(unsafe_code, reason = "an allocator that answers as it is told")]
 
+#[path = "../../../tests/support/constant_address.rs"]
+mod constant_address;
 mod support;
 
 use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use constant_address::ConstantAddress;
 use device_memory::pte::Program;
 use device_memory::testing::{Call, FakeDevice};
 use device_memory::{
-    AllocatorFault, Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout,
-    DeviceMemoryBuffer, DevicePtr, DeviceSpanMut, DeviceType, Error, ErrorKind,
-    HierarchicalAllocator, Operation, PlannedMemory, Result, TensorViewMut,
+    AllocatorFault, Device, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout, DeviceMemoryBuffer,
+    DevicePtr, DeviceSpanMut, DeviceType, Error, ErrorKind, HierarchicalAllocator, Operation,
+    PlannedMemory, Result, TensorViewMut,
 };
 use interop_executorch::forward::{Code, Source, install, is_registered};
 use interop_executorch::original;
@@ -262,50 +265,6 @@ unsafe impl Source for Scripted {
     }
 }
 
-/// An allocator that hands out one address, whatever is asked. It breaks the
-/// contract on purpose; nothing reads or writes what it hands out.
-#[derive(Debug)]
-struct Fixed(usize);
-
-// SAFETY: not a real allocator, see above.
-unsafe impl DeviceAllocator for Fixed {
-    fn device_type(&self) -> DeviceType {
-        DeviceType::Cuda
-    }
-
-    fn device_count(&self) -> usize {
-        2
-    }
-
-    fn allocate(&self, _: DeviceLayout, _: DeviceIndex) -> Result<DevicePtr> {
-        Ok(DevicePtr::from_addr(self.0).unwrap())
-    }
-
-    unsafe fn deallocate(&self, _: DevicePtr, _: DeviceLayout, _: DeviceIndex) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_host_to_device(
-        &self,
-        _: DevicePtr,
-        _: *const u8,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-
-    unsafe fn copy_device_to_host(
-        &self,
-        _: *mut u8,
-        _: DevicePtr,
-        _: usize,
-        _: DeviceIndex,
-    ) -> Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn equal_an_error_of_the_allocator_comes_out_as_it_went_in() {
     let both = Both::new(100);
@@ -428,7 +387,9 @@ fn differs_an_address_that_is_not_aligned_is_memory_there() {
     let source = Scripted::new(Ok(0x10_0001));
     let _installed = install(source.clone());
     let registry = DeviceAllocatorRegistry::new();
-    registry.register(Arc::new(Fixed(0x10_0001))).unwrap();
+    registry
+        .register(Arc::new(ConstantAddress::<0x10_0001>))
+        .unwrap();
     let layout = DeviceLayout::new(64, 64).unwrap();
 
     let their = original::Buffer::create(64, CUDA, 0, 64);

@@ -29,12 +29,12 @@ pub(super) struct PoolDevice {
 }
 
 impl PoolDevice {
-    pub(super) fn new(device: Device, small_units: usize) -> Self {
+    pub(super) fn new(device: Device, largest_cached: usize) -> Self {
         Self {
             device,
             transient: Mutex::new(Heap::new(true)),
             persistent: Mutex::new(Heap::new(false)),
-            slots: Slots::new(small_units, Slots::groups_here()),
+            slots: Slots::new(largest_cached, Slots::groups_here()),
             tally: Tally::default(),
             turn: ReentrantMutex::new(()),
         }
@@ -99,9 +99,9 @@ impl PoolDevice {
     pub(super) fn status(&self) -> PoolStatus {
         let mut status = {
             let heap = self.transient.lock();
-            heap.status(&self.slots.kept())
+            heap.status(self.slots.bytes())
         };
-        let persistent = self.persistent.lock().status(&[]);
+        let persistent = self.persistent.lock().status(0);
         status.add(&persistent);
         status.persistent = persistent.reserved;
         status

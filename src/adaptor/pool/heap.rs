@@ -76,14 +76,14 @@ pub(super) struct Heap {
     /// Searches for a free block, and those that found one.
     pub(super) searches: u64,
     pub(super) found: u64,
-    /// Whether small blocks kept by streams are of this heap.
-    keeps_small: bool,
+    /// Whether the blocks that streams keep are of this heap.
+    is_cached: bool,
 }
 
 impl Heap {
-    pub(super) fn new(keeps_small: bool) -> Self {
+    pub(super) fn new(is_cached: bool) -> Self {
         Self {
-            keeps_small,
+            is_cached,
             space: FreeSpace::new(UNIT_LOG2),
             streams: Vec::new(),
             pending: Vec::new(),
@@ -170,7 +170,7 @@ impl Heap {
     /// Closes the lots of streams that hold anything, so that a fence made after
     /// this covers all of them, and returns those that lack one.
     pub(super) fn close_lots(&mut self) -> Vec<(Arc<StreamState>, Lot)> {
-        if self.keeps_small {
+        if self.is_cached {
             let states = self.streams.iter().map(|own| Arc::clone(&own.stream));
             for stream in states.collect::<Vec<_>>() {
                 for kept in stream.slots.drain() {
@@ -274,18 +274,16 @@ impl Heap {
         self.space.used_bytes()
     }
 
-    /// What is held, if the blocks in `kept` are free.
-    pub(super) fn status(&self, kept: &[usize]) -> PoolStatus {
-        let size = |start: &usize| self.space.size_of(*start).unwrap_or(0);
-        let sum = |starts: &mut dyn Iterator<Item = usize>| starts.fold(0, usize::saturating_add);
+    /// What is held, if so many bytes of it are kept as they are.
+    pub(super) fn status(&self, cached: usize) -> PoolStatus {
+        let size = |start: usize| self.space.size_of(start).unwrap_or(0);
+        let sum = |bytes: &mut dyn Iterator<Item = usize>| bytes.fold(0, usize::saturating_add);
         let streams = self.streams.iter();
-        let by_streams = streams.clone().filter(|_| self.keeps_small);
-        let by_streams = by_streams.flat_map(|own| own.stream.slots.kept());
-        let cached_by_streams = sum(&mut by_streams.map(|start| size(&start)));
-        let cached = sum(&mut kept.iter().map(size));
+        let by_streams = streams.clone().filter(|_| self.is_cached);
+        let cached_by_streams = sum(&mut by_streams.map(|own| own.stream.slots.bytes()));
         let lots = streams.flat_map(|own| &own.lots);
         let in_lots = sum(&mut lots.map(|own| self.space.bytes_of(own.lot)));
-        let pending = sum(&mut self.pending.iter().map(|pending| size(&pending.start)));
+        let pending = sum(&mut self.pending.iter().map(|pending| size(pending.start)));
         let waiting = in_lots
             .saturating_add(pending)
             .saturating_add(cached_by_streams);

@@ -108,7 +108,7 @@ impl<A: DeviceAllocator> Core<A> {
         }
         self.streams.lock().retain(|stream| {
             let gone = !stream.has_handles()
-                && stream.slots.kept().is_empty()
+                && stream.slots.bytes() == 0
                 && device.parts().iter().all(|part| part.lock().forget(stream));
             !gone
         });

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::slots::Slots;
-use super::{Core, Pool};
+use super::{Core, Pool, cached_units};
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, forward, guarded};
 use crate::device::{Device, DeviceIndex};
@@ -41,7 +41,7 @@ pub(super) struct StreamState {
     allocator: Box<dyn StreamAllocator>,
     /// How many handles there are.
     handles: AtomicUsize,
-    /// Free small blocks, for work of the stream.
+    /// Free blocks that are kept, for work of the stream.
     pub(super) slots: Slots,
 }
 
@@ -115,7 +115,7 @@ impl<A: StreamOrdered> Core<A> {
                     id,
                     allocator,
                     handles: AtomicUsize::new(0),
-                    slots: Slots::new(self.small_units(), 1),
+                    slots: Slots::new(self.largest_cached(), 1),
                 });
                 streams.push(Arc::clone(&state));
                 state
@@ -174,8 +174,8 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_device(index)?;
         if self.core.made_in.is_current()
-            && let Some(class) = self.core.class_of(layout)
-            && let Some(ptr) = self.state.slots.take(class)
+            && let Some(units) = cached_units(layout)
+            && let Some(ptr) = self.state.slots.take(units)
         {
             return Ok(ptr);
         }

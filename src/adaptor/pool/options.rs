@@ -23,7 +23,7 @@ pub type MakeRoom = Arc<dyn Fn(&OutOfMemory) -> bool + Send + Sync>;
 /// let pool = PoolBuilder::new()
 ///     .growth(64 << 20)
 ///     .limit(1 << 30)
-///     .small_limit(32 << 10)
+///     .cache_limit(256 << 10)
 ///     .build(HostAllocator);
 ///
 /// assert_eq!(pool.status(0)?.reserved, 0);
@@ -35,7 +35,7 @@ pub struct PoolBuilder {
     pub(super) initial: usize,
     pub(super) growth: usize,
     pub(super) limit: usize,
-    pub(super) small_limit: usize,
+    cache_limit: Option<usize>,
     pub(super) release_threshold: usize,
     pub(super) make_room: Option<MakeRoom>,
 }
@@ -53,7 +53,7 @@ impl PoolBuilder {
             initial: 0,
             growth: 32 << 20,
             limit: usize::MAX,
-            small_limit: 64 << 10,
+            cache_limit: None,
             release_threshold: usize::MAX,
             make_room: None,
         }
@@ -81,14 +81,19 @@ impl PoolBuilder {
         self
     }
 
-    /// Up to which size blocks are small: 64 KiB unless said otherwise, at most
-    /// 1 MiB. A few free ones of each size class are kept for each of some groups
-    /// of threads, to be had without a lock; 0 keeps none. Sizes of small blocks
-    /// are rounded up to their class, by less than a sixteenth, and all others to
-    /// 256 bytes.
-    pub fn small_limit(mut self, bytes: usize) -> Self {
-        self.small_limit = bytes.min(1 << 20);
+    /// Up to which size a few free blocks of each size are kept as they are, for each
+    /// of some groups of threads, to be had without a lock: a thirty-second of
+    /// [`growth`](Self::growth) unless said otherwise, at most 8 MiB; 0 keeps none.
+    /// What is kept is not joined with its neighbours before memory is short, and
+    /// keeps its segment from being unused.
+    pub fn cache_limit(mut self, bytes: usize) -> Self {
+        self.cache_limit = Some(bytes);
         self
+    }
+
+    /// The size in bytes of the largest blocks that are kept as they are.
+    pub(super) fn largest_cached(&self) -> usize {
+        self.cache_limit.unwrap_or(self.growth / 32).min(8 << 20)
     }
 
     /// How much unused memory is kept: all unless said otherwise. With more, a
@@ -127,7 +132,7 @@ impl fmt::Debug for PoolBuilder {
             .field("initial", &self.initial)
             .field("growth", &self.growth)
             .field("limit", &self.limit)
-            .field("small_limit", &self.small_limit)
+            .field("cache_limit", &self.cache_limit)
             .field("release_threshold", &self.release_threshold)
             .field("make_room", &self.make_room.is_some())
             .finish()

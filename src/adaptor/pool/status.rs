@@ -18,7 +18,7 @@ pub struct PoolStatus {
     pub persistent: usize,
     /// In blocks that were handed out, as rounded up.
     pub in_use: usize,
-    /// In free small blocks that are kept as they are.
+    /// In free blocks that are kept as they are.
     pub cached: usize,
     /// In blocks that were freed in the order of a stream, or that work of other
     /// streams may use.
@@ -67,7 +67,7 @@ impl PoolStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolCounters {
-    /// Small blocks that were had without a search. Counted without a lock, so a
+    /// Blocks that were had without a search. Counted without a lock, so a
     /// few may be missed where more threads allocate than there are groups.
     pub cache_hits: u64,
     /// Searches for a free block.

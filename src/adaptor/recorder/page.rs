@@ -15,10 +15,10 @@ use std::fmt::{self, Write as _};
 use super::history::{History, bytes};
 use super::recording::Recording;
 use super::report::by_size;
-use super::units::{Bytes, Time};
 use crate::device::Device;
 use crate::escape::Markup;
 use crate::layout::Tag;
+use crate::units::{Bytes, Time};
 
 /// How many of the largest live blocks are listed.
 const LISTED: usize = 20;

@@ -8,10 +8,10 @@ use std::fmt::{self, Write as _};
 use super::event::RecordedBlock;
 use super::history::{History, bytes};
 use super::recording::Recording;
-use super::units::{Bytes, Time};
 use crate::device::Device;
 use crate::escape::Line;
 use crate::layout::Tag;
+use crate::units::{Bytes, Time};
 
 pub(super) fn report(recording: &Recording, largest: usize) -> String {
     let mut text = String::new();

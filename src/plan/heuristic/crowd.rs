@@ -2,11 +2,14 @@
 //!
 //! Rank 2. Part of `plan::heuristic`.
 //!
-//! A tree over the jobs in the order of their first sections, each node with the
-//! latest end of the members below it. A question costs a few steps for each
-//! member found and no more than the depth of the tree besides.
+//! The jobs are in the order of their first sections, in blocks, with a tree over
+//! the latest ends of the members of each block. A question costs the blocks in
+//! which members are found and no more than the depth of the tree besides.
 
 use crate::plan::instance::{Instance, Job};
+
+/// How many jobs a block has: few enough to look at all of them.
+const BLOCK: usize = 32;
 
 /// A set of jobs.
 #[derive(Debug)]
@@ -14,11 +17,14 @@ pub(super) struct Crowd<'i> {
     jobs: &'i [Job],
     /// The jobs by their first sections.
     by_start: Vec<usize>,
-    /// For each job, its leaf.
-    leaves: Vec<usize>,
-    /// The root is at 1, the children of a node at twice its position and after.
+    /// For each job, its place in that order.
+    places: Vec<usize>,
+    /// The ends of the members, in that order; 0 for others.
     ends: Vec<usize>,
-    /// Where the leaves begin.
+    /// The latest end in each block and above: the root is at 1, the children of a
+    /// node at twice its position and after.
+    latest: Vec<usize>,
+    /// Where the leaves begin, one a block.
     first_leaf: usize,
 }
 
@@ -28,18 +34,20 @@ impl<'i> Crowd<'i> {
         let jobs = &instance.jobs[..];
         let mut by_start: Vec<usize> = (0..jobs.len()).collect();
         by_start.sort_by_key(|&job| jobs.get(job).map_or(0, |job| job.from));
-        let first_leaf = jobs.len().checked_next_power_of_two().unwrap_or(1);
-        let mut leaves = vec![0; jobs.len()];
-        for (position, &job) in by_start.iter().enumerate() {
-            if let Some(leaf) = leaves.get_mut(job) {
-                *leaf = first_leaf.saturating_add(position);
+        let mut places = vec![0; jobs.len()];
+        for (place, &job) in by_start.iter().enumerate() {
+            if let Some(slot) = places.get_mut(job) {
+                *slot = place;
             }
         }
+        let blocks = jobs.len().div_ceil(BLOCK);
+        let first_leaf = blocks.checked_next_power_of_two().unwrap_or(1);
         Self {
             jobs,
             by_start,
-            leaves,
-            ends: vec![0; first_leaf.saturating_mul(2)],
+            places,
+            ends: vec![0; jobs.len()],
+            latest: vec![0; first_leaf.saturating_mul(2)],
             first_leaf,
         }
     }
@@ -65,17 +73,28 @@ impl<'i> Crowd<'i> {
     }
 
     fn set(&mut self, job: usize, end: usize) {
-        let mut node = self.leaves.get(job).copied().unwrap_or(0);
-        let mut end = end;
-        while let Some(slot) = self.ends.get_mut(node) {
+        let place = self.places.get(job).copied().unwrap_or(0);
+        if let Some(slot) = self.ends.get_mut(place) {
             *slot = end;
-            let sibling = self.ends.get(node ^ 1).copied().unwrap_or(0);
-            end = end.max(sibling);
-            node /= 2;
-            if node == 0 {
-                break;
-            }
         }
+        let block = place / BLOCK;
+        let mut latest = self.block(block).iter().copied().max().unwrap_or(0);
+        let mut node = self.first_leaf.saturating_add(block);
+        while let Some(slot) = self.latest.get_mut(node)
+            && *slot != latest
+        {
+            *slot = latest;
+            let sibling = self.latest.get(node ^ 1).copied().unwrap_or(0);
+            latest = latest.max(sibling);
+            node /= 2;
+        }
+    }
+
+    /// The ends of the jobs of a block.
+    fn block(&self, block: usize) -> &[usize] {
+        let start = block.saturating_mul(BLOCK);
+        let end = start.saturating_add(BLOCK).min(self.ends.len());
+        self.ends.get(start..end).unwrap_or(&[])
     }
 
     /// Calls `found` for every member that `job` meets, itself included.
@@ -88,7 +107,7 @@ impl<'i> Crowd<'i> {
         self.visit(1, 0, self.first_leaf, last, job.from, &mut found);
     }
 
-    /// Visits the members below `node`, which has `width` leaves from `start` on,
+    /// Visits the members below `node`, which has `width` blocks from `start` on,
     /// as far as they come before `last` and end after `from`.
     fn visit(
         &self,
@@ -99,13 +118,17 @@ impl<'i> Crowd<'i> {
         from: usize,
         found: &mut impl FnMut(usize),
     ) {
-        let ends_after = self.ends.get(node).is_some_and(|&end| end > from);
-        if start >= last || !ends_after {
+        let ends_after = self.latest.get(node).is_some_and(|&end| end > from);
+        let place = start.saturating_mul(BLOCK);
+        if place >= last || !ends_after {
             return;
         }
         if width <= 1 {
-            if let Some(&job) = self.by_start.get(start) {
-                found(job);
+            let jobs = self.by_start.get(place..last).unwrap_or(&[]);
+            for (&end, &job) in self.block(start).iter().zip(jobs) {
+                if end > from {
+                    found(job);
+                }
             }
             return;
         }

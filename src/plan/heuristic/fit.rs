@@ -40,7 +40,7 @@ pub(in crate::plan) fn place(instance: &Instance, order: &[usize], fit: Fit) -> 
                 job.obstacles(other, start, |start, end| taken.push((start, end)));
             }
         });
-        taken.sort_unstable();
+        taken.sort_unstable_by_key(|&(start, _)| start);
         let offset = match fit {
             Fit::First => first(&taken, job),
             Fit::Best => best(&taken, job),

@@ -10,6 +10,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::crowd::Crowd;
 use super::fit::{Fit, place};
@@ -29,26 +30,42 @@ pub(in crate::plan) fn guided(instance: &Instance, order: Order, height: usize) 
     place(instance, &settled, Fit::First)
 }
 
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It may be looked at.
+    Waiting,
+    /// It did not fit at its release.
+    PassedOver,
+    /// It has an offset.
+    Placed,
+}
+
 struct Descent<'i> {
     instance: &'i Instance,
     unplaced: Crowd<'i>,
     totals: Totals,
+    /// The jobs by rank.
+    order: Vec<usize>,
+    /// The rank of each job.
     ranks: Vec<usize>,
     /// The lowest offset that is left to each job.
     releases: Vec<usize>,
     offsets: Vec<usize>,
-    is_placed: Vec<bool>,
-    /// Release, rank and job; one whose release was raised since does not count.
-    waiting: BinaryHeap<Reverse<(usize, usize, usize)>>,
-    /// The same, of jobs passed over.
-    passed_over: BinaryHeap<Reverse<(usize, usize, usize)>>,
+    standings: Vec<Standing>,
+    /// The release and rank of jobs that wait. A release may have been raised since;
+    /// that is seen when its job would be the next.
+    waiting: BinaryHeap<Reverse<(usize, usize)>>,
+    /// The same, of jobs passed over; one that was raised since does not count.
+    passed_over: BinaryHeap<Reverse<(usize, usize)>>,
 }
 
 impl<'i> Descent<'i> {
     fn new(instance: &'i Instance, order: Order) -> Self {
         let count = instance.jobs.len();
+        let order = order.of(instance);
         let mut ranks = vec![0; count];
-        for (rank, job) in order.of(instance).into_iter().enumerate() {
+        for (rank, &job) in order.iter().enumerate() {
             if let Some(slot) = ranks.get_mut(job) {
                 *slot = rank;
             }
@@ -57,10 +74,11 @@ impl<'i> Descent<'i> {
             instance,
             unplaced: Crowd::all(instance),
             totals: Totals::new(&instance.section_totals()),
+            order,
             ranks,
             releases: vec![0; count],
             offsets: vec![0; count],
-            is_placed: vec![false; count],
+            standings: vec![Standing::Waiting; count],
             waiting: BinaryHeap::new(),
             passed_over: BinaryHeap::new(),
         };
@@ -68,27 +86,49 @@ impl<'i> Descent<'i> {
             match of.fixed {
                 Some(fixed) => descent.put(job, fixed),
                 None if of.size == 0 => descent.put(job, 0),
-                None => descent.wait(job),
+                None => {}
             }
         }
+        let ranks = descent.order.iter().enumerate();
+        let waiting = ranks.filter(|&(_, &job)| descent.stands(job, Standing::Waiting));
+        let waiting = waiting.map(|(rank, &job)| Reverse((descent.release(job), rank)));
+        descent.waiting = waiting.collect();
         descent
     }
 
-    fn wait(&mut self, job: usize) {
-        let release = self.releases.get(job).copied().unwrap_or(0);
-        let rank = self.ranks.get(job).copied().unwrap_or(0);
-        self.waiting.push(Reverse((release, rank, job)));
+    fn release(&self, job: usize) -> usize {
+        self.releases.get(job).copied().unwrap_or(0)
+    }
+
+    fn stands(&self, job: usize, standing: Standing) -> bool {
+        self.standings.get(job) == Some(&standing)
+    }
+
+    fn stand(&mut self, job: usize, standing: Standing) {
+        if let Some(slot) = self.standings.get_mut(job) {
+            *slot = standing;
+        }
+    }
+
+    /// The release and the rank of the waiting job with the lowest release, which
+    /// waits no more.
+    fn lowest(&mut self) -> Option<(usize, usize)> {
+        loop {
+            let mut top = self.waiting.peek_mut()?;
+            let Reverse((release, rank)) = *top;
+            let raised = self.order.get(rank).and_then(|&job| self.releases.get(job));
+            match raised {
+                Some(&raised) if raised > release => *top = Reverse((raised, rank)),
+                _ => return Some(PeekMut::pop(top).0),
+            }
+        }
     }
 
     /// The next job to be put down, and where.
     fn next(&mut self, height: usize) -> Option<(usize, usize)> {
-        while let Some(Reverse((release, rank, job))) = self.waiting.pop() {
-            if !self.is_current(job, release) {
-                continue;
-            }
-            let Some(of) = self.instance.jobs.get(job) else {
-                continue;
-            };
+        while let Some((release, rank)) = self.lowest() {
+            let &job = self.order.get(rank)?;
+            let of = self.instance.jobs.get(job)?;
             let fullest = of
                 .needs()
                 .map(|need| self.totals.largest(&(need.from..need.to)));
@@ -96,18 +136,16 @@ impl<'i> Descent<'i> {
             if release.saturating_add(above) <= height {
                 return Some((job, release));
             }
-            self.passed_over.push(Reverse((release, rank, job)));
+            self.stand(job, Standing::PassedOver);
+            self.passed_over.push(Reverse((release, rank)));
         }
-        while let Some(Reverse((release, _, job))) = self.passed_over.pop() {
-            if self.is_current(job, release) {
+        while let Some(Reverse((release, rank))) = self.passed_over.pop() {
+            let &job = self.order.get(rank)?;
+            if self.stands(job, Standing::PassedOver) && release == self.release(job) {
                 return Some((job, release));
             }
         }
         None
-    }
-
-    fn is_current(&self, job: usize, release: usize) -> bool {
-        self.is_placed.get(job) == Some(&false) && self.releases.get(job) == Some(&release)
     }
 
     /// Puts a job down and raises what it meets.
@@ -115,12 +153,10 @@ impl<'i> Descent<'i> {
         let Some(of) = self.instance.jobs.get(job) else {
             return;
         };
-        if let (Some(slot), Some(is_placed)) =
-            (self.offsets.get_mut(job), self.is_placed.get_mut(job))
-        {
+        if let Some(slot) = self.offsets.get_mut(job) {
             *slot = offset;
-            *is_placed = true;
         }
+        self.stand(job, Standing::Placed);
         self.unplaced.remove(job);
         for need in of.needs() {
             let bytes = need.high.saturating_sub(need.low);
@@ -130,7 +166,8 @@ impl<'i> Descent<'i> {
             return;
         }
         let (jobs, ranks) = (&self.instance.jobs, &self.ranks);
-        let (releases, waiting) = (&mut self.releases, &mut self.waiting);
+        let (releases, standings) = (&mut self.releases, &mut self.standings);
+        let waiting = &mut self.waiting;
         self.unplaced.meeting(of, |other| {
             let (Some(release), Some(job)) = (releases.get_mut(other), jobs.get(other)) else {
                 return;
@@ -140,8 +177,13 @@ impl<'i> Descent<'i> {
             };
             if *release < top {
                 *release = job.aligned(top);
-                let rank = ranks.get(other).copied().unwrap_or(0);
-                waiting.push(Reverse((*release, rank, other)));
+                if let Some(standing) = standings.get_mut(other)
+                    && *standing == Standing::PassedOver
+                {
+                    *standing = Standing::Waiting;
+                    let rank = ranks.get(other).copied().unwrap_or(0);
+                    waiting.push(Reverse((*release, rank)));
+                }
             }
         });
     }

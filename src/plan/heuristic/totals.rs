@@ -26,80 +26,99 @@ impl Totals {
         let mut largest = vec![0; width];
         largest.extend_from_slice(numbers);
         largest.resize(width.saturating_mul(2), 0);
-        for node in (1..width).rev() {
-            let child = node.saturating_mul(2);
-            let pair = largest.get(child..child.saturating_add(2));
-            let above = pair.and_then(|pair| pair.iter().max()).copied();
-            if let (Some(slot), Some(above)) = (largest.get_mut(node), above) {
-                *slot = above;
-            }
-        }
-        Self {
+        let mut totals = Self {
             less: vec![0; largest.len()],
             largest,
             width,
+        };
+        for node in (1..width).rev() {
+            totals.settle(node);
         }
+        totals
     }
 
-    /// The largest number of a range.
+    /// The largest number of a range; 0 of none.
     pub(super) fn largest(&self, range: &Range<usize>) -> usize {
-        self.ask(1, 0..self.width, range)
+        let Some((mut left, mut right)) = self.leaves(range) else {
+            return 0;
+        };
+        let at = |node: usize| self.largest.get(node).copied().unwrap_or(0);
+        let less = |node: usize| self.less.get(node).copied().unwrap_or(0);
+        let (mut of_left, mut of_right) = (at(left), at(right));
+        while left / 2 != right / 2 {
+            if left & 1 == 0 {
+                of_left = of_left.max(at(left ^ 1));
+            }
+            if right & 1 == 1 {
+                of_right = of_right.max(at(right ^ 1));
+            }
+            (left, right) = (left / 2, right / 2);
+            of_left = of_left.saturating_sub(less(left));
+            of_right = of_right.saturating_sub(less(right));
+        }
+        above(left).fold(of_left.max(of_right), |largest, node| {
+            largest.saturating_sub(less(node))
+        })
     }
 
     /// Takes `amount` off every number of a range, none of which is less.
     pub(super) fn take(&mut self, range: &Range<usize>, amount: usize) {
-        self.change(1, 0..self.width, range, amount);
+        let Some((mut left, mut right)) = self.leaves(range) else {
+            return;
+        };
+        self.lower(left, amount);
+        if left != right {
+            self.lower(right, amount);
+        }
+        while left / 2 != right / 2 {
+            if left & 1 == 0 {
+                self.lower(left ^ 1, amount);
+            }
+            if right & 1 == 1 {
+                self.lower(right ^ 1, amount);
+            }
+            (left, right) = (left / 2, right / 2);
+            self.settle(left);
+            self.settle(right);
+        }
+        for node in above(left) {
+            self.settle(node);
+        }
     }
 
-    fn ask(&self, node: usize, covers: Range<usize>, range: &Range<usize>) -> usize {
-        if covers.start >= range.end || range.start >= covers.end {
-            return 0;
-        }
-        let own = self.largest.get(node).copied().unwrap_or(0);
-        if range.start <= covers.start && covers.end <= range.end {
-            return own;
-        }
-        let (left, right) = halves(&covers);
-        let child = node.saturating_mul(2);
-        let below =
-            self.ask(child, left, range)
-                .max(self.ask(child.saturating_add(1), right, range));
-        below.saturating_sub(self.less.get(node).copied().unwrap_or(0))
+    /// The first and the last leaf of a range, if it has any.
+    fn leaves(&self, range: &Range<usize>) -> Option<(usize, usize)> {
+        let last = range.end.min(self.width).checked_sub(1)?;
+        let ends = (
+            self.width.saturating_add(range.start),
+            self.width.saturating_add(last),
+        );
+        (range.start <= last).then_some(ends)
     }
 
-    fn change(&mut self, node: usize, covers: Range<usize>, range: &Range<usize>, amount: usize) {
-        if covers.start >= range.end || range.start >= covers.end {
-            return;
+    /// Takes `amount` off all numbers below a node.
+    fn lower(&mut self, node: usize, amount: usize) {
+        if let (Some(largest), Some(less)) = (self.largest.get_mut(node), self.less.get_mut(node)) {
+            *largest = largest.saturating_sub(amount);
+            *less = less.saturating_add(amount);
         }
-        if range.start <= covers.start && covers.end <= range.end {
-            if let Some(slot) = self.largest.get_mut(node) {
-                *slot = slot.saturating_sub(amount);
-            }
-            if let Some(slot) = self.less.get_mut(node) {
-                *slot = slot.saturating_add(amount);
-            }
-            return;
-        }
-        let (left, right) = halves(&covers);
+    }
+
+    /// Finds the largest number of a node from those of its children.
+    fn settle(&mut self, node: usize) {
         let child = node.saturating_mul(2);
-        self.change(child, left, range, amount);
-        self.change(child.saturating_add(1), right, range, amount);
         let pair = self.largest.get(child..child.saturating_add(2));
-        let below = pair
-            .and_then(|pair| pair.iter().max())
-            .copied()
-            .unwrap_or(0);
+        let below = pair.and_then(|pair| pair.iter().max()).copied();
         let less = self.less.get(node).copied().unwrap_or(0);
-        if let Some(slot) = self.largest.get_mut(node) {
+        if let (Some(slot), Some(below)) = (self.largest.get_mut(node), below) {
             *slot = below.saturating_sub(less);
         }
     }
 }
 
-fn halves(range: &Range<usize>) -> (Range<usize>, Range<usize>) {
-    let half = range.end.saturating_sub(range.start) / 2;
-    let middle = range.start.saturating_add(half);
-    (range.start..middle, middle..range.end)
+/// The nodes above a node, up to the root.
+fn above(node: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(node / 2), |node| Some(node / 2)).take_while(|&node| node > 0)
 }
 
 #[cfg(test)]
@@ -112,13 +131,13 @@ mod tests {
         let mut totals = Totals::new(&list);
 
         for i in 0..200 {
-            let (start, len) = (i * 31 % 37, i * 17 % 9);
+            let (start, len) = (i * 31 % 37, i * 17 % 29);
             let range = start..(start + len).min(37);
             totals.take(&range, i % 5);
             for number in &mut list[range] {
                 *number -= i % 5;
             }
-            let asked = (i * 13 % 37)..37;
+            let asked = (i * 13 % 37)..(i * 13 % 37 + i * 7 % 37).min(37);
             let largest = list[asked.clone()].iter().max().copied().unwrap_or(0);
             assert_eq!(totals.largest(&asked), largest);
         }

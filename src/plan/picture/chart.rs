@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::frame::{Bytes, Frame, Grouped, Length};
+use super::frame::{Frame, Grouped, Length};
 use crate::escape::Markup;
 use crate::plan::{ArenaReport, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
+use crate::units::Bytes;
 
 /// The style of a chart, which it carries along.
 pub(super) const STYLE: &str = "\
@@ -116,7 +117,7 @@ impl<'a> Chart<'a> {
             write!(
                 f,
                 "<text class=\"faint\" x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{}</text>",
-                Bytes(bytes)
+                Bytes::from(bytes)
             )?;
         }
         let bottom = frame.y(0);

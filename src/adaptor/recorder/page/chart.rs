@@ -9,12 +9,13 @@ use std::time::Duration;
 use super::super::event::Action;
 use super::super::history::{History, Point, Span, bytes};
 use super::super::recording::Recording;
-use super::super::units::{Bytes, Scale, Time, nanos};
+use super::super::scale::Scale;
 use super::Colors;
 use super::place::Places;
 use crate::device::Device;
 use crate::escape::Markup;
 use crate::layout::Tag;
+use crate::units::{Bytes, Time, nanos};
 
 /// How many allocations are drawn.
 const DRAWN: usize = 4000;
