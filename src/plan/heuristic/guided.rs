@@ -168,8 +168,12 @@ impl<'i> Descent<'i> {
         let (jobs, ranks) = (&self.instance.jobs, &self.ranks);
         let (releases, standings) = (&mut self.releases, &mut self.standings);
         let waiting = &mut self.waiting;
+        let end = offset.saturating_add(of.size);
         self.unplaced.meeting(of, |other| {
-            let (Some(release), Some(job)) = (releases.get_mut(other), jobs.get(other)) else {
+            let Some(release) = releases.get_mut(other).filter(|release| **release < end) else {
+                return;
+            };
+            let Some(job) = jobs.get(other) else {
                 return;
             };
             let Some(top) = of.reach(job).map(|reach| offset.saturating_add(reach)) else {

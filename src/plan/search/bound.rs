@@ -104,6 +104,14 @@ impl<T: Lane> Bound<T> {
     /// Whether `entries`, in the order of their positions, may all fit if nothing is
     /// placed before `after` in that order any more. False is a proof.
     pub(super) fn may_fit(&mut self, entries: &[Entry<T>], after: (T, u16)) -> bool {
+        if self.gaps.is_empty() {
+            self.may_all_fit::<false>(entries, after)
+        } else {
+            self.may_all_fit::<true>(entries, after)
+        }
+    }
+
+    fn may_all_fit<const GAPS: bool>(&mut self, entries: &[Entry<T>], after: (T, u16)) -> bool {
         let passed_over = entries.partition_point(|entry| entry.position() < after);
         let Some((passed_over, ahead)) = entries.split_at_checked(passed_over) else {
             return true;
@@ -112,13 +120,13 @@ impl<T: Lane> Bound<T> {
         let ahead = if passed_over.is_empty() {
             ahead
         } else {
-            let Some(rest) = self.lift(passed_over, ahead) else {
+            let Some(rest) = self.lift::<GAPS>(passed_over, ahead) else {
                 return false;
             };
             rest
         };
         for entry in ahead {
-            stack(&mut self.heights, entry, &self.gaps);
+            stack::<GAPS, T>(&mut self.heights, entry, &self.gaps);
         }
         let mut highest = [T::ZERO; LANES];
         for block in &self.heights {
@@ -132,7 +140,7 @@ impl<T: Lane> Bound<T> {
     /// Stacks the jobs passed over, and of those ahead as many as it takes to find
     /// their releases; returns the others. `None` if one can not be placed.
     #[inline]
-    fn lift<'e>(
+    fn lift<'e, const GAPS: bool>(
         &mut self,
         passed_over: &[Entry<T>],
         ahead: &'e [Entry<T>],
@@ -164,9 +172,9 @@ impl<T: Lane> Bound<T> {
                 _ if lowest.release == T::INFINITE => return None,
                 _ => waiting.swap_remove(position),
             };
-            stack(heights, &next, gaps);
+            stack::<GAPS, T>(heights, &next, gaps);
             for entry in waiting.iter_mut() {
-                if let Some(reach) = gaps.reach(&next, entry)
+                if let Some(reach) = gaps.reach::<GAPS>(&next, entry)
                     && !entry.fixed
                     && next.release.plus(reach) < entry.release
                 {
@@ -180,8 +188,8 @@ impl<T: Lane> Bound<T> {
 
 /// Raises the sections of `entry` to its release, then by what it needs in each.
 #[inline(always)]
-fn stack<T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>, gaps: &Gaps<T>) {
-    if entry.has_gaps {
+fn stack<const GAPS: bool, T: Lane>(heights: &mut [Block<T>], entry: &Entry<T>, gaps: &Gaps<T>) {
+    if GAPS && entry.has_gaps {
         gaps.each(entry, |need| {
             let size = need.high.minus(need.low);
             stack_run(heights, need.from, need.to, entry.release, size);

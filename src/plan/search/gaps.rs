@@ -4,7 +4,7 @@
 //!
 //! An entry has the run of sections from the first to the last in which its job is
 //! alive. Where gaps leave some of them out, the entry says so, and what is left is
-//! here, by id. Problems without gaps do not come past the first comparison.
+//! here, by id. Code that is hot is there twice, with `GAPS` and for problems without.
 
 use super::bound::Entry;
 use super::lane::Lane;
@@ -29,13 +29,18 @@ pub(super) struct Gaps<T> {
 }
 
 impl<T: Lane> Gaps<T> {
+    /// Whether no job has gaps.
+    pub(super) fn is_empty(&self) -> bool {
+        self.needs.is_empty()
+    }
+
     /// How far above the release of `below` that of `above` is at least, if it lies
     /// above it. `None` if they are never alive together.
     #[inline(always)]
-    pub(super) fn reach(&self, below: &Entry<T>, above: &Entry<T>) -> Option<T> {
+    pub(super) fn reach<const GAPS: bool>(&self, below: &Entry<T>, above: &Entry<T>) -> Option<T> {
         if !below.meets(above) {
             None
-        } else if below.has_gaps || above.has_gaps {
+        } else if GAPS && (below.has_gaps || above.has_gaps) {
             self.reach_between(below, above)
         } else {
             Some(below.size)

@@ -297,7 +297,7 @@ impl<T: Lane> Machine<T> {
         let behind = self.entries.get(candidate.saturating_add(1)..range.end);
         for entry in before.iter().chain(behind.unwrap_or(&[])) {
             let reach = match entry.release < top {
-                true => self.bound.gaps().reach(&chosen, entry),
+                true => self.bound.gaps().reach::<true>(&chosen, entry),
                 false => None,
             };
             let raised_to = reach.map(|reach| chosen.release.plus(reach));
