@@ -62,14 +62,28 @@ impl Job {
         }
     }
 
-    /// What it needs when: all of it in all its sections, or what gaps leave.
-    pub(super) fn needs(&self) -> impl Iterator<Item = Need> + '_ {
-        let whole = self.parts.is_none().then_some(Need {
+    /// All of it in all its sections.
+    fn whole(&self) -> Need {
+        Need {
             from: self.from,
             to: self.to,
             low: 0,
             high: self.size,
-        });
+        }
+    }
+
+    /// Calls `found` with what it needs when.
+    #[inline]
+    pub(super) fn each(&self, mut found: impl FnMut(Need)) {
+        match &self.parts {
+            None => found(self.whole()),
+            Some(parts) => parts.iter().copied().for_each(found),
+        }
+    }
+
+    /// What it needs when: all of it in all its sections, or what gaps leave.
+    pub(super) fn needs(&self) -> impl Iterator<Item = Need> + '_ {
+        let whole = self.parts.is_none().then(|| self.whole());
         let parts = self.parts.iter().flatten().copied();
         whole.into_iter().chain(parts)
     }
@@ -81,6 +95,7 @@ impl Job {
 
     /// How far above its offset that of `other` is at least, if `other` lies above it.
     /// `None` if they are never alive together.
+    #[inline]
     pub(super) fn reach(&self, other: &Self) -> Option<usize> {
         if self.to <= other.from || other.to <= self.from {
             return None;
@@ -88,6 +103,11 @@ impl Job {
         if self.parts.is_none() && other.parts.is_none() {
             return Some(self.size);
         }
+        self.reach_between(other)
+    }
+
+    #[cold]
+    fn reach_between(&self, other: &Self) -> Option<usize> {
         let met = self.needs().flat_map(|need| other.needs_in(need));
         met.map(|(need, other)| need.high.saturating_sub(other.low))
             .max()

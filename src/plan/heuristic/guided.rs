@@ -129,10 +129,8 @@ impl<'i> Descent<'i> {
         while let Some((release, rank)) = self.lowest() {
             let &job = self.order.get(rank)?;
             let of = self.instance.jobs.get(job)?;
-            let fullest = of
-                .needs()
-                .map(|need| self.totals.largest(&(need.from..need.to)));
-            let above = fullest.max().unwrap_or(0);
+            let mut above = 0;
+            of.each(|need| above = self.totals.largest(&(need.from..need.to)).max(above));
             if release.saturating_add(above) <= height {
                 return Some((job, release));
             }
@@ -158,10 +156,8 @@ impl<'i> Descent<'i> {
         }
         self.stand(job, Standing::Placed);
         self.unplaced.remove(job);
-        for need in of.needs() {
-            let bytes = need.high.saturating_sub(need.low);
-            self.totals.take(&(need.from..need.to), bytes);
-        }
+        let totals = &mut self.totals;
+        of.each(|need| totals.take(&(need.from..need.to), need.high.saturating_sub(need.low)));
         if of.size == 0 {
             return;
         }
