@@ -4,13 +4,15 @@
 //!
 //! Sizes are sorted into bins as a number with four bits after its highest one,
 //! and within a bin by size and address, so that the best fit is exact and the
-//! sets stay short. A bitmap says which bins hold anything. A short set is a sorted
-//! list, which takes nothing from the heap once it has grown, and a long one a tree.
+//! sets stay short. A bitmap says which bins hold anything. A short set is a list
+//! through the nodes themselves, and a long one a tree.
 
 use std::collections::BTreeSet;
 
+use super::nodes::{NONE, Node, Nodes, index};
+
 /// A free block: its size, where it starts, and its node. Compared in this order.
-pub(super) type Entry = (usize, usize, u32);
+type Entry = (usize, usize, u32);
 
 /// How many bins a doubling of sizes is divided into, as an exponent of two.
 const STEPS_LOG2: u32 = 4;
@@ -23,6 +25,7 @@ const WORDS: usize = 16;
 
 /// The number of the bin for a size of `units`: as many as there are steps up to
 /// 1, then so many a doubling. It never falls as sizes grow.
+#[inline]
 const fn bin_of(units: usize) -> usize {
     let Some(exponent) = units.checked_ilog2() else {
         return 0;
@@ -44,66 +47,113 @@ const fn exponent_bins(shift: u32) -> usize {
 }
 
 /// The most blocks that are kept as a list: few in tests, so that they see both.
-const FEW: usize = if cfg!(test) { 2 } else { 32 };
+const FEW: usize = if cfg!(test) { 2 } else { 16 };
 
 /// Blocks in order: in the list or in the tree, the other being empty.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Set {
-    few: Vec<Entry>,
+    /// The smallest block of the list.
+    first: u32,
+    /// How many are in the list.
+    few: usize,
     many: BTreeSet<Entry>,
 }
 
-impl Set {
-    fn insert(&mut self, entry: Entry) {
-        if self.few.len() >= FEW {
-            self.many.extend(self.few.drain(..));
+impl Default for Set {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            few: 0,
+            many: BTreeSet::new(),
         }
-        if !self.many.is_empty() {
-            self.many.insert(entry);
-        } else if let Err(at) = self.few.binary_search(&entry) {
-            self.few.insert(at, entry);
-        }
-    }
-
-    /// Takes a block out, and says whether it was there.
-    fn remove(&mut self, entry: &Entry) -> bool {
-        if !self.many.is_empty() {
-            return self.many.remove(entry);
-        }
-        let found = self.few.binary_search(entry);
-        found.map(|at| self.few.remove(at)).is_ok()
-    }
-
-    /// The blocks of at least `size` bytes.
-    fn from(&self, size: usize) -> impl Iterator<Item = &Entry> {
-        let at = self.few.partition_point(|entry| entry.0 < size);
-        let few = self.few.get(at..).unwrap_or_default();
-        few.iter().chain(self.many.range((size, 0, 0)..))
-    }
-
-    /// The smallest block of at least `size` bytes.
-    fn best(&self, size: usize) -> Option<Entry> {
-        if self.many.is_empty() {
-            let at = self.few.partition_point(|entry| entry.0 < size);
-            return self.few.get(at).copied();
-        }
-        self.many.range((size, 0, 0)..).next().copied()
-    }
-
-    fn first(&self) -> Option<Entry> {
-        self.few.first().or_else(|| self.many.first()).copied()
-    }
-
-    fn last(&self) -> Option<Entry> {
-        self.few.last().or_else(|| self.many.last()).copied()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.many.is_empty()
     }
 }
 
-/// The free blocks of one lot.
+impl Set {
+    fn insert(&mut self, nodes: &mut Nodes, id: u32) {
+        if self.few >= FEW {
+            self.many = self.list(nodes).map(|id| entry(nodes, id)).collect();
+            (self.first, self.few) = (NONE, 0);
+        }
+        if !self.many.is_empty() {
+            self.many.insert(entry(nodes, id));
+            return;
+        }
+        self.few = self.few.saturating_add(1);
+        let key = key(nodes, id);
+        let (mut smaller, mut larger) = (NONE, self.first);
+        while larger != NONE && self::key(nodes, larger) < key {
+            (smaller, larger) = (larger, nodes.at(larger).larger);
+        }
+        nodes.update(id, |node| (node.smaller, node.larger) = (smaller, larger));
+        nodes.update(larger, |node| node.smaller = id);
+        match smaller {
+            NONE => self.first = id,
+            _ => nodes.update(smaller, |node| node.larger = id),
+        }
+    }
+
+    fn remove(&mut self, nodes: &mut Nodes, id: u32) {
+        if !self.many.is_empty() {
+            self.many.remove(&entry(nodes, id));
+            return;
+        }
+        self.few = self.few.saturating_sub(1);
+        let node = nodes.at(id);
+        nodes.update(node.larger, |larger| larger.smaller = node.smaller);
+        match node.smaller {
+            NONE => self.first = node.larger,
+            smaller => nodes.update(smaller, |smaller| smaller.larger = node.larger),
+        }
+    }
+
+    /// Whether a block of another size and start would be at the same place of the
+    /// list.
+    #[inline]
+    fn stays(&self, nodes: &Nodes, id: u32, size: usize, start: usize) -> bool {
+        let node = nodes.at(id);
+        self.many.is_empty()
+            && (node.smaller == NONE || key(nodes, node.smaller) < (size, start))
+            && (node.larger == NONE || (size, start) < key(nodes, node.larger))
+    }
+
+    /// The blocks of at least `size` bytes.
+    fn from(&self, nodes: &Nodes, size: usize) -> impl Iterator<Item = u32> {
+        let few = self.list(nodes);
+        let few = few.skip_while(move |id| nodes.at(*id).size < size);
+        few.chain(self.many.range((size, 0, 0)..).map(|entry| entry.2))
+    }
+
+    fn last(&self, nodes: &Nodes) -> Option<u32> {
+        match self.many.last() {
+            Some(entry) => Some(entry.2),
+            None => self.list(nodes).last(),
+        }
+    }
+
+    fn list(&self, nodes: &Nodes) -> impl Iterator<Item = u32> {
+        let some = |id: u32| (id != NONE).then_some(id);
+        std::iter::successors(some(self.first), move |id| some(nodes.at(*id).larger))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first == NONE && self.many.is_empty()
+    }
+}
+
+/// By what blocks are in order.
+#[inline]
+fn key(nodes: &Nodes, id: u32) -> (usize, usize) {
+    let node = nodes.at(id);
+    (node.size, node.start)
+}
+
+fn entry(nodes: &Nodes, id: u32) -> Entry {
+    let (size, start) = key(nodes, id);
+    (size, start, id)
+}
+
+/// The free blocks of one lot, by the numbers of their nodes.
 #[derive(Debug, Default)]
 pub(super) struct Bins {
     sets: Vec<Set>,
@@ -114,29 +164,30 @@ pub(super) struct Bins {
 
 impl Bins {
     /// Adds a block.
-    pub(super) fn insert(&mut self, unit_log2: u32, entry: Entry) {
-        let bin = bin_of(entry.0.wrapping_shr(unit_log2));
+    pub(super) fn insert(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+        let size = nodes.at(id).size;
+        let bin = bin_of(size.wrapping_shr(unit_log2));
         if bin >= self.sets.len() {
             self.sets.resize_with(bin.saturating_add(1), Set::default);
         }
         if let Some(set) = self.sets.get_mut(bin) {
-            set.insert(entry);
-            self.bytes = self.bytes.saturating_add(entry.0);
+            set.insert(nodes, id);
+            self.bytes = self.bytes.saturating_add(size);
         }
         if let Some(word) = self.occupied.get_mut(bin / 64) {
             *word |= bit(bin);
         }
     }
 
-    /// Takes a block out.
-    pub(super) fn remove(&mut self, unit_log2: u32, entry: Entry) {
-        let bin = bin_of(entry.0.wrapping_shr(unit_log2));
+    /// Takes a block out, which is here.
+    pub(super) fn remove(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+        let size = nodes.at(id).size;
+        let bin = bin_of(size.wrapping_shr(unit_log2));
         let Some(set) = self.sets.get_mut(bin) else {
             return;
         };
-        if set.remove(&entry) {
-            self.bytes = self.bytes.saturating_sub(entry.0);
-        }
+        set.remove(nodes, id);
+        self.bytes = self.bytes.saturating_sub(size);
         if set.is_empty()
             && let Some(word) = self.occupied.get_mut(bin / 64)
         {
@@ -144,20 +195,50 @@ impl Bins {
         }
     }
 
+    /// Gives a block that is here another start and size.
+    pub(super) fn change(
+        &mut self,
+        unit_log2: u32,
+        nodes: &mut Nodes,
+        id: u32,
+        (start, size): (usize, usize),
+    ) {
+        let old = nodes.at(id).size;
+        let bin = bin_of(size.wrapping_shr(unit_log2));
+        let place = |node: &mut Node| (node.start, node.size) = (start, size);
+        if bin == bin_of(old.wrapping_shr(unit_log2))
+            && let Some(set) = self.sets.get(bin)
+            && set.stays(nodes, id, size, start)
+        {
+            nodes.update(id, place);
+            self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
+        } else {
+            self.remove(unit_log2, nodes, id);
+            nodes.update(id, place);
+            self.insert(unit_log2, nodes, id);
+        }
+    }
+
     /// The smallest block of at least `size` bytes, of several the first.
-    pub(super) fn best(&self, unit_log2: u32, size: usize) -> Option<Entry> {
+    #[inline]
+    pub(super) fn best(&self, unit_log2: u32, nodes: &Nodes, size: usize) -> Option<u32> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         if self.is_occupied(bin)
-            && let Some(entry) = self.sets.get(bin)?.best(size)
+            && let Some(id) = self.sets.get(bin)?.from(nodes, size).next()
         {
-            return Some(entry);
+            return Some(id);
         }
         let above = self.next_occupied(bin.saturating_add(1))?;
-        self.sets.get(above)?.first()
+        self.sets.get(above)?.from(nodes, 0).next()
     }
 
     /// All blocks of at least `size` bytes, the smallest first.
-    pub(super) fn from(&self, unit_log2: u32, size: usize) -> impl Iterator<Item = &Entry> {
+    pub(super) fn from(
+        &self,
+        unit_log2: u32,
+        nodes: &Nodes,
+        size: usize,
+    ) -> impl Iterator<Item = u32> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         let mut above = bin;
         let larger = std::iter::from_fn(move || {
@@ -165,26 +246,27 @@ impl Bins {
             self.sets.get(above)
         });
         let own = self.sets.get(bin).into_iter();
-        own.chain(larger).flat_map(move |set| set.from(size))
+        own.chain(larger).flat_map(move |set| set.from(nodes, size))
     }
 
     /// The largest block.
-    pub(super) fn largest(&self) -> Option<Entry> {
+    pub(super) fn largest(&self, nodes: &Nodes) -> Option<u32> {
         let word = self.occupied.iter().rposition(|word| *word != 0)?;
         let bits = *self.occupied.get(word)?;
         let bin = word
             .saturating_mul(64)
             .saturating_add(index(bits.checked_ilog2()?));
-        self.sets.get(bin)?.last()
+        self.sets.get(bin)?.last(nodes)
     }
 
-    /// All blocks, which are forgotten.
-    pub(super) fn drain(&mut self) -> Vec<Entry> {
-        self.occupied = [0; WORDS];
-        self.bytes = 0;
-        let sets = std::mem::take(&mut self.sets);
-        let blocks = |set: Set| set.few.into_iter().chain(set.many);
-        sets.into_iter().flat_map(blocks).collect()
+    /// All blocks, which are free of nobody then.
+    pub(super) fn drain(&mut self, nodes: &mut Nodes) -> Vec<u32> {
+        let Self { sets, .. } = std::mem::take(self);
+        let all: Vec<u32> = sets.iter().flat_map(|set| set.from(nodes, 0)).collect();
+        for id in &all {
+            nodes.update(*id, |node| node.free = None);
+        }
+        all
     }
 
     /// The bytes of all blocks.
@@ -192,6 +274,7 @@ impl Bins {
         self.bytes
     }
 
+    #[inline]
     fn is_occupied(&self, bin: usize) -> bool {
         self.occupied
             .get(bin / 64)
@@ -199,6 +282,7 @@ impl Bins {
     }
 
     /// The first bin from `bin` on that holds anything.
+    #[inline]
     fn next_occupied(&self, bin: usize) -> Option<usize> {
         let first = bin / 64;
         let mut mask = u64::MAX.wrapping_shl(low_bits(bin));
@@ -215,18 +299,15 @@ impl Bins {
 }
 
 /// The bit for a bin in its word.
+#[inline]
 fn bit(bin: usize) -> u64 {
     1_u64.wrapping_shl(low_bits(bin))
 }
 
 /// The position of a bin in its word.
+#[inline]
 fn low_bits(bin: usize) -> u32 {
     u32::try_from(bin % 64).unwrap_or(0)
-}
-
-/// The number of a bit.
-fn index(bit: u32) -> usize {
-    usize::try_from(bit).unwrap_or(0)
 }
 
 #[cfg(test)]
