@@ -162,7 +162,7 @@ impl<B: Copy> FreeSpace<B> {
     fn carve(&mut self, free: u32, padding: usize, size: usize) -> Option<Taken<B>> {
         // What can fail comes before what changes anything.
         self.nodes.reserve(2)?;
-        let whole = self.nodes.at(free);
+        let whole = *self.nodes.at(free);
         let lot = whole.free?;
         let extent = self.extent(whole.segment)?;
         let rest = whole.size.checked_sub(padding.checked_add(size)?)?;
@@ -200,7 +200,7 @@ impl<B: Copy> FreeSpace<B> {
     /// Frees a node that is in no bins, and joins it with its neighbours. Returns
     /// the node that it is part of then.
     fn release(&mut self, node: u32, lot: Lot) -> u32 {
-        let Node { before, after, .. } = self.nodes.at(node);
+        let &Node { before, after, .. } = self.nodes.at(node);
         let is_free = |node: u32| self.nodes.at(node).free == Some(lot);
         match (is_free(before), is_free(after)) {
             (false, false) => {
@@ -314,7 +314,7 @@ impl<B: Copy> FreeSpace<B> {
     /// Cuts `size` bytes off an end of a node, and returns what is there then: a
     /// node that is in no bins.
     fn cut(&mut self, from: u32, end: End, size: usize) -> Option<u32> {
-        let whole = self.nodes.at(from);
+        let whole = *self.nodes.at(from);
         let left = whole.size.checked_sub(size)?;
         let (before, after) = match end {
             End::Low => (whole.before, from),
@@ -342,7 +342,7 @@ impl<B: Copy> FreeSpace<B> {
 
     /// Adds a node that is in no bins to a neighbour, which is returned.
     fn join(&mut self, into: u32, node: u32) -> u32 {
-        let (one, other) = (self.nodes.at(into), self.nodes.at(node));
+        let (one, other) = (*self.nodes.at(into), *self.nodes.at(node));
         self.nodes.remove(node);
         if other.before == NONE {
             self.set_first(other.segment, into);

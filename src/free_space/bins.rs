@@ -3,16 +3,14 @@
 //! Rank 0. Part of `free_space`.
 //!
 //! Sizes are sorted into bins as a number with four bits after its highest one,
-//! and within a bin by size and address, so that the best fit is exact and the
-//! sets stay short. A bitmap says which bins hold anything. A short set is a list
-//! through the nodes themselves, and a long one a tree.
+//! and within a bin by size, so that the best fit is exact and the sets stay short.
+//! A bitmap says which bins hold anything. A short set is a list through the nodes
+//! themselves, and a long one a tree; blocks of one size are a list in either.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::nodes::{NONE, Node, Nodes, index};
-
-/// A free block: its size, where it starts, and its node. Compared in this order.
-type Entry = (usize, usize, u32);
 
 /// How many bins a doubling of sizes is divided into, as an exponent of two.
 const STEPS_LOG2: u32 = 4;
@@ -46,17 +44,18 @@ const fn exponent_bins(shift: u32) -> usize {
     (shift as usize).saturating_mul(STEPS)
 }
 
-/// The most blocks that are kept as a list: few in tests, so that they see both.
+/// The most sizes that are kept as a list: few in tests, so that they see both.
 const FEW: usize = if cfg!(test) { 2 } else { 16 };
 
-/// Blocks in order: in the list or in the tree, the other being empty.
+/// The blocks of one bin, by size: in the list or in the tree is the first of each
+/// size, the other being empty. Of a size, the block that came last is had first.
 #[derive(Debug)]
 struct Set {
     /// The smallest block of the list.
     first: u32,
-    /// How many are in the list.
+    /// How many sizes are in the list.
     few: usize,
-    many: BTreeSet<Entry>,
+    many: BTreeMap<usize, u32>,
 }
 
 impl Default for Set {
@@ -64,76 +63,149 @@ impl Default for Set {
         Self {
             first: NONE,
             few: 0,
-            many: BTreeSet::new(),
+            many: BTreeMap::new(),
         }
     }
 }
 
 impl Set {
     fn insert(&mut self, nodes: &mut Nodes, id: u32) {
-        if self.few >= FEW {
-            self.many = self.list(nodes).map(|id| entry(nodes, id)).collect();
-            (self.first, self.few) = (NONE, 0);
-        }
-        if !self.many.is_empty() {
-            self.many.insert(entry(nodes, id));
-            return;
-        }
-        self.few = self.few.saturating_add(1);
-        let key = key(nodes, id);
+        let size = nodes.at(id).size;
+        let known = if self.many.is_empty() {
+            self.insert_in_list(nodes, id, size)
+        } else {
+            match self.many.entry(size) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(place) => *place.insert(id),
+            }
+        };
+        let next = if known == id {
+            NONE
+        } else {
+            nodes.at(known).twin_after
+        };
+        let before = if known == id { NONE } else { known };
+        nodes.update(id, |node| {
+            (node.twin_before, node.twin_after) = (before, next)
+        });
+        nodes.update(next, |next| next.twin_before = id);
+        nodes.update(before, |before| before.twin_after = id);
+    }
+
+    /// Puts the first block of its size into the list, and returns the first of its
+    /// size. A list that is too long becomes a tree.
+    #[inline]
+    fn insert_in_list(&mut self, nodes: &mut Nodes, id: u32, size: usize) -> u32 {
         let (mut smaller, mut larger) = (NONE, self.first);
-        while larger != NONE && self::key(nodes, larger) < key {
-            (smaller, larger) = (larger, nodes.at(larger).larger);
+        while larger != NONE {
+            let node = nodes.at(larger);
+            if node.size == size {
+                return larger;
+            }
+            if node.size > size {
+                break;
+            }
+            (smaller, larger) = (larger, node.larger);
         }
         nodes.update(id, |node| (node.smaller, node.larger) = (smaller, larger));
+        self.link(nodes, smaller, id);
         nodes.update(larger, |node| node.smaller = id);
-        match smaller {
-            NONE => self.first = id,
-            _ => nodes.update(smaller, |node| node.larger = id),
+        self.few = self.few.saturating_add(1);
+        if self.few > FEW {
+            self.many = self.list(nodes).map(|id| (nodes.at(id).size, id)).collect();
+            (self.first, self.few) = (NONE, 0);
         }
+        id
     }
 
     fn remove(&mut self, nodes: &mut Nodes, id: u32) {
-        if !self.many.is_empty() {
-            self.many.remove(&entry(nodes, id));
-            return;
-        }
-        self.few = self.few.saturating_sub(1);
-        let node = nodes.at(id);
-        nodes.update(node.larger, |larger| larger.smaller = node.smaller);
-        match node.smaller {
-            NONE => self.first = node.larger,
-            smaller => nodes.update(smaller, |smaller| smaller.larger = node.larger),
+        let &Node {
+            size,
+            smaller,
+            larger,
+            twin_before,
+            twin_after,
+            ..
+        } = nodes.at(id);
+        nodes.update(twin_after, |node| node.twin_before = twin_before);
+        if twin_before != NONE {
+            nodes.update(twin_before, |node| node.twin_after = twin_after);
+        } else if !self.many.is_empty() {
+            match twin_after {
+                NONE => self.many.remove(&size),
+                twin => self.many.insert(size, twin),
+            };
+        } else if twin_after != NONE {
+            nodes.update(twin_after, |node| {
+                (node.smaller, node.larger) = (smaller, larger)
+            });
+            self.link(nodes, smaller, twin_after);
+            nodes.update(larger, |node| node.smaller = twin_after);
+        } else {
+            self.few = self.few.saturating_sub(1);
+            self.link(nodes, smaller, larger);
+            nodes.update(larger, |node| node.smaller = smaller);
         }
     }
 
-    /// Whether a block of another size and start would be at the same place of the
-    /// list.
+    /// Makes a block of the list the next after another, or the first.
     #[inline]
-    fn stays(&self, nodes: &Nodes, id: u32, size: usize, start: usize) -> bool {
+    fn link(&mut self, nodes: &mut Nodes, smaller: u32, next: u32) {
+        match smaller {
+            NONE => self.first = next,
+            _ => nodes.update(smaller, |node| node.larger = next),
+        }
+    }
+
+    /// Whether a block of another size would be at the same place of the list.
+    #[inline]
+    fn stays(&self, nodes: &Nodes, id: u32, size: usize) -> bool {
         let node = nodes.at(id);
         self.many.is_empty()
-            && (node.smaller == NONE || key(nodes, node.smaller) < (size, start))
-            && (node.larger == NONE || (size, start) < key(nodes, node.larger))
+            && node.twin_before == NONE
+            && node.twin_after == NONE
+            && (node.smaller == NONE || nodes.at(node.smaller).size < size)
+            && (node.larger == NONE || size < nodes.at(node.larger).size)
+    }
+
+    /// The smallest block of at least `size` bytes.
+    #[inline]
+    fn best(&self, nodes: &Nodes, size: usize) -> Option<u32> {
+        let mut id = self.first;
+        if id == NONE {
+            id = *self.many.range(size..).next()?.1;
+        }
+        loop {
+            let node = nodes.at(id);
+            if id == NONE {
+                return None;
+            }
+            if node.size >= size {
+                let twin = node.twin_after;
+                return Some(if twin == NONE { id } else { twin });
+            }
+            id = node.larger;
+        }
     }
 
     /// The blocks of at least `size` bytes.
     fn from(&self, nodes: &Nodes, size: usize) -> impl Iterator<Item = u32> {
         let few = self.list(nodes);
         let few = few.skip_while(move |id| nodes.at(*id).size < size);
-        few.chain(self.many.range((size, 0, 0)..).map(|entry| entry.2))
+        let sizes = few.chain(self.many.range(size..).map(|(_, id)| *id));
+        sizes.flat_map(|first| walk(first, |id| nodes.at(id).twin_after))
     }
 
     fn last(&self, nodes: &Nodes) -> Option<u32> {
-        match self.many.last() {
-            Some(entry) => Some(entry.2),
+        match self.many.last_key_value() {
+            Some((_, id)) => Some(*id),
             None => self.list(nodes).last(),
         }
     }
 
+    /// The first block of each size in the list.
     fn list(&self, nodes: &Nodes) -> impl Iterator<Item = u32> {
-        let some = |id: u32| (id != NONE).then_some(id);
-        std::iter::successors(some(self.first), move |id| some(nodes.at(*id).larger))
+        walk(self.first, |id| nodes.at(id).larger)
     }
 
     fn is_empty(&self) -> bool {
@@ -141,16 +213,10 @@ impl Set {
     }
 }
 
-/// By what blocks are in order.
-#[inline]
-fn key(nodes: &Nodes, id: u32) -> (usize, usize) {
-    let node = nodes.at(id);
-    (node.size, node.start)
-}
-
-fn entry(nodes: &Nodes, id: u32) -> Entry {
-    let (size, start) = key(nodes, id);
-    (size, start, id)
+/// The nodes from `first` on.
+fn walk(first: u32, next: impl Fn(u32) -> u32) -> impl Iterator<Item = u32> {
+    let some = |id: u32| (id != NONE).then_some(id);
+    std::iter::successors(some(first), move |id| some(next(*id)))
 }
 
 /// The free blocks of one lot, by the numbers of their nodes.
@@ -208,7 +274,7 @@ impl Bins {
         let place = |node: &mut Node| (node.start, node.size) = (start, size);
         if bin == bin_of(old.wrapping_shr(unit_log2))
             && let Some(set) = self.sets.get(bin)
-            && set.stays(nodes, id, size, start)
+            && set.stays(nodes, id, size)
         {
             nodes.update(id, place);
             self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
@@ -219,17 +285,17 @@ impl Bins {
         }
     }
 
-    /// The smallest block of at least `size` bytes, of several the first.
+    /// The smallest block of at least `size` bytes.
     #[inline]
     pub(super) fn best(&self, unit_log2: u32, nodes: &Nodes, size: usize) -> Option<u32> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         if self.is_occupied(bin)
-            && let Some(id) = self.sets.get(bin)?.from(nodes, size).next()
+            && let Some(id) = self.sets.get(bin)?.best(nodes, size)
         {
             return Some(id);
         }
         let above = self.next_occupied(bin.saturating_add(1))?;
-        self.sets.get(above)?.from(nodes, 0).next()
+        self.sets.get(above)?.best(nodes, 0)
     }
 
     /// All blocks of at least `size` bytes, the smallest first.

@@ -12,9 +12,12 @@ pub(super) struct Node {
     /// The neighbours by address.
     pub(super) before: u32,
     pub(super) after: u32,
-    /// The neighbours by size in the list of its bin, if it is in one.
+    /// Its neighbours by size, if it is the first of its size in a list.
     pub(super) smaller: u32,
     pub(super) larger: u32,
+    /// Others of its size in the same set.
+    pub(super) twin_before: u32,
+    pub(super) twin_after: u32,
     pub(super) segment: Segment,
     /// Of whom it is, if it is free.
     pub(super) free: Option<Lot>,
@@ -24,13 +27,15 @@ pub(super) struct Node {
 pub(super) const NONE: u32 = u32::MAX;
 
 /// What lies beyond the ends of a segment: never free, so never joined.
-pub(super) const EDGE: Node = Node {
+pub(super) static EDGE: Node = Node {
     start: 0,
     size: 0,
     before: NONE,
     after: NONE,
     smaller: NONE,
     larger: NONE,
+    twin_before: NONE,
+    twin_after: NONE,
     segment: Segment(u32::MAX),
     free: None,
 };
@@ -44,8 +49,8 @@ pub(super) struct Nodes {
 
 impl Nodes {
     #[inline]
-    pub(super) fn at(&self, node: u32) -> Node {
-        self.table.get(index(node)).copied().unwrap_or(EDGE)
+    pub(super) fn at(&self, node: u32) -> &Node {
+        self.table.get(index(node)).unwrap_or(&EDGE)
     }
 
     /// Changes a node, if there is one.
@@ -92,9 +97,9 @@ impl Nodes {
     /// Takes a node away from between its neighbours.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
-        let node = self.at(id);
-        self.update(node.before, |before| before.after = node.after);
-        self.update(node.after, |after| after.before = node.before);
+        let &Node { before, after, .. } = self.at(id);
+        self.update(before, |before| before.after = after);
+        self.update(after, |after| after.before = before);
         self.vacant.push(id);
     }
 

@@ -26,7 +26,7 @@ pub(crate) trait Recipe: Send + Sync + 'static {
 /// bytes, or none.
 pub(crate) struct Own<const CACHED: usize>;
 
-impl<const CACHED: usize> Recipe for Own<SMALL> {
+impl<const CACHED: usize> Recipe for Own<CACHED> {
     type Allocator = Pool<FakeDevice>;
     const NAME: &'static str = match CACHED {
         0 => "pool, nothing kept",
