@@ -60,16 +60,21 @@ enum Way {
 }
 
 impl Way {
-    fn take(self, instance: &Instance) -> Layout {
-        match self {
-            Self::Placed(order, fit, name) => by(instance, order, fit, name),
+    /// The layout that it finds, if that ends below `below`.
+    fn take(self, instance: &Instance, below: usize) -> Option<Layout> {
+        let layout = match self {
+            Self::Placed(order, fit, name) => {
+                let offsets = place(instance, &order.of(instance), fit, below)?;
+                Layout::new(instance, offsets, name)
+            }
             Self::Executorch => executorch(instance),
             Self::Guided(order, room) => {
                 let room = (instance.lower_bound / 10_000).saturating_mul(room);
                 let height = instance.lower_bound.saturating_add(room);
-                Layout::new(instance, guided(instance, order, height), "guided")
+                Layout::new(instance, guided(instance, order, height, below)?, "guided")
             }
-        }
+        };
+        Some(layout).filter(|layout| layout.peak < below)
     }
 }
 
@@ -103,20 +108,17 @@ pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
     let guided = guided.flat_map(|order| rooms.map(|room| Way::Guided(order, room)));
     let is_large = instance.meetings() > LARGE;
     let first = if is_large { &large[..] } else { &PLACED[..] };
-    let mut ways = first.iter().copied().chain(guided);
-    let mut best = match ways.next() {
-        Some(way) => way.take(instance),
-        None => naive(instance),
-    };
-    let mut work = instance.meetings();
+    let ways = first.iter().copied().chain(guided);
+    let mut best = naive(instance);
+    let mut work = 0_usize;
     for way in ways {
-        work = work.saturating_add(instance.meetings());
-        let is_due = matches!(way, Way::Executorch) || work <= WORK;
         if best.peak <= enough {
             break;
         }
-        if is_due {
-            keep(&mut best, way.take(instance));
+        work = work.saturating_add(instance.meetings());
+        let is_due = matches!(way, Way::Executorch) || work <= WORK;
+        if is_due && let Some(better) = way.take(instance, best.peak) {
+            best = better;
         }
     }
     best
@@ -124,7 +126,8 @@ pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
 
 /// The layout of jobs placed in an order.
 pub(super) fn by(instance: &Instance, order: Order, fit: Fit, name: &'static str) -> Layout {
-    Layout::new(instance, place(instance, &order.of(instance), fit), name)
+    let layout = Way::Placed(order, fit, name).take(instance, usize::MAX);
+    layout.unwrap_or_else(|| naive(instance))
 }
 
 /// The layout of ExecuTorch's planner.
@@ -132,20 +135,18 @@ pub(super) fn executorch(instance: &Instance) -> Layout {
     Layout::new(instance, executorch_greedy(instance), "executorch_greedy")
 }
 
-/// Every job on top of all before it.
+/// Every job on top of all before it and of those with fixed offsets.
 pub(super) fn naive(instance: &Instance) -> Layout {
-    let mut end = 0_usize;
-    let offsets = instance.jobs.iter().map(|job| {
+    let jobs = instance.jobs.iter();
+    let fixed = jobs
+        .clone()
+        .filter_map(|job| Some(job.fixed?.saturating_add(job.size)));
+    let mut end = fixed.max().unwrap_or(0);
+    let offsets = jobs.map(|job| {
         let start = job.fixed.unwrap_or_else(|| job.aligned(end));
         end = end.max(start.saturating_add(job.size));
         start
     });
     let offsets = offsets.collect();
     Layout::new(instance, offsets, "naive")
-}
-
-fn keep(best: &mut Layout, other: Layout) {
-    if other.peak < best.peak {
-        *best = other;
-    }
 }

@@ -18,8 +18,14 @@ use super::order::Order;
 use super::totals::Totals;
 use crate::plan::instance::Instance;
 
-/// Places all jobs, below `height` if that works out.
-pub(in crate::plan) fn guided(instance: &Instance, order: Order, height: usize) -> Vec<usize> {
+/// Places all jobs, below `height` if that works out; `None` if they would end at
+/// `below` or above.
+pub(in crate::plan) fn guided(
+    instance: &Instance,
+    order: Order,
+    height: usize,
+    below: usize,
+) -> Option<Vec<usize>> {
     let mut descent = Descent::new(instance, order);
     while let Some((job, offset)) = descent.next(height) {
         descent.put(job, offset);
@@ -27,7 +33,7 @@ pub(in crate::plan) fn guided(instance: &Instance, order: Order, height: usize) 
     // What was put down although it did not fit may have left holes.
     let mut settled: Vec<usize> = (0..instance.jobs.len()).collect();
     settled.sort_by_key(|&job| descent.offsets.get(job).copied().unwrap_or(0));
-    place(instance, &settled, Fit::First)
+    place(instance, &settled, Fit::First, below)
 }
 
 /// Where a job stands.
