@@ -50,14 +50,12 @@ impl Order {
             Self::Breadth => breadths(instance),
             Self::Size | Self::Start | Self::Area | Self::SizeLife => Vec::new(),
         };
-        let mut order: Vec<(usize, &Job, usize)> = instance
-            .jobs
-            .iter()
-            .enumerate()
-            .map(|(position, job)| (position, job, fullest.get(position).copied().unwrap_or(0)))
-            .collect();
-        order.sort_by_key(|&(_, job, full)| self.key(job, full));
-        order.into_iter().map(|(position, ..)| position).collect()
+        let mut order: Vec<usize> = (0..instance.jobs.len()).collect();
+        order.sort_by_cached_key(|&position| {
+            let full = fullest.get(position).copied().unwrap_or(0);
+            instance.jobs.get(position).map(|job| self.key(job, full))
+        });
+        order
     }
 
     /// What is compared, largest first.
