@@ -49,7 +49,7 @@ const WORK: usize = 300_000_000;
 const LARGE: usize = 20_000_000;
 
 /// A heuristic.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Jobs in an order, each where it fits.
     Placed(Order, Fit, &'static str),
@@ -78,9 +78,10 @@ impl Way {
     }
 }
 
-/// The cheap ones, which are enough for most.
-const PLACED: [Way; 8] = [
+/// What comes first for small instances, and is enough for most.
+const FOR_SMALL: [Way; 9] = [
     Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+    Way::Guided(Order::LifeAreaTotal, 0),
     Way::Placed(Order::Start, Fit::Best, "best_fit"),
     Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
     Way::Placed(Order::Size, Fit::First, "size_first_fit"),
@@ -90,24 +91,31 @@ const PLACED: [Way; 8] = [
     Way::Executorch,
 ];
 
+/// What comes first for large ones, for which there is less time.
+const FOR_LARGE: [Way; 5] = [
+    Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+    Way::Guided(Order::AreaTotalLife, 20),
+    Way::Placed(Order::Area, Fit::First, "area_first_fit"),
+    Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
+    Way::Executorch,
+];
+
 /// The best layout of all heuristics, from the cheapest on, which end as soon as
 /// one meets `enough`.
 ///
 /// Never higher than what ExecuTorch's planner finds. Which ones are tried depends
 /// on the instance alone, so the result is always the same.
 pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
-    let large = [
-        Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
-        Way::Guided(Order::AreaTotalLife, 20),
-        Way::Placed(Order::Area, Fit::First, "area_first_fit"),
-        Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
-        Way::Executorch,
-    ];
     let rooms = [0, 5, 50, 100, 200, 400];
     let guided = Order::GUIDED.into_iter();
     let guided = guided.flat_map(|order| rooms.map(|room| Way::Guided(order, room)));
     let is_large = instance.meetings() > LARGE;
-    let first = if is_large { &large[..] } else { &PLACED[..] };
+    let first = if is_large {
+        &FOR_LARGE[..]
+    } else {
+        &FOR_SMALL[..]
+    };
+    let guided = guided.filter(|way| !first.contains(way));
     let ways = first.iter().copied().chain(guided);
     let mut best = naive(instance);
     let mut work = 0_usize;

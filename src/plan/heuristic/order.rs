@@ -59,16 +59,16 @@ impl Order {
     }
 
     /// What is compared, largest first.
-    fn key(self, job: &Job, full: usize) -> Reverse<[u128; 3]> {
-        let wide = |number: usize| u128::try_from(number).unwrap_or(u128::MAX);
+    fn key(self, job: &Job, full: usize) -> Reverse<[u64; 3]> {
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (size, life, full) = (wide(job.size), wide(job.steps), wide(full));
         let area = size.saturating_mul(life);
-        let early = u128::MAX.saturating_sub(wide(job.from));
+        let early = u64::MAX.saturating_sub(wide(job.from));
         Reverse(match self {
             Self::Size | Self::SizeLife => [size, life, 0],
             Self::Start => [early, size, 0],
             Self::Area => [area, size, 0],
-            Self::Breadth => [u128::MAX.saturating_sub(full), size, 0],
+            Self::Breadth => [u64::MAX.saturating_sub(full), size, 0],
             Self::LifeAreaTotal => [life, area, full],
             Self::TotalAreaLife => [full, area, life],
             Self::TotalLifeArea => [full, life, area],
