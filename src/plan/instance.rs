@@ -32,11 +32,6 @@ impl Job {
         let below = self.align.wrapping_sub(1);
         offset.saturating_add(below) & !below
     }
-
-    /// Whether both are alive in some section.
-    pub(super) fn meets(&self, other: &Self) -> bool {
-        self.from < other.to && other.from < self.to
-    }
 }
 
 /// The jobs of one arena.
