@@ -223,7 +223,10 @@ fn walk(first: u32, next: impl Fn(u32) -> u32) -> impl Iterator<Item = u32> {
 #[derive(Debug, Default)]
 pub(super) struct Bins {
     sets: Vec<Set>,
+    /// Which sets hold anything.
     occupied: [u64; WORDS],
+    /// Which words of that are not 0.
+    words: u64,
     /// The bytes of all of them.
     bytes: usize,
 }
@@ -232,33 +235,15 @@ impl Bins {
     /// Adds a block.
     pub(super) fn insert(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
         let size = nodes.at(id).size;
-        let bin = bin_of(size.wrapping_shr(unit_log2));
-        if bin >= self.sets.len() {
-            self.sets.resize_with(bin.saturating_add(1), Set::default);
-        }
-        if let Some(set) = self.sets.get_mut(bin) {
-            set.insert(nodes, id);
-            self.bytes = self.bytes.saturating_add(size);
-        }
-        if let Some(word) = self.occupied.get_mut(bin / 64) {
-            *word |= bit(bin);
-        }
+        self.bytes = self.bytes.saturating_add(size);
+        self.insert_in(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
     }
 
     /// Takes a block out, which is here.
     pub(super) fn remove(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
         let size = nodes.at(id).size;
-        let bin = bin_of(size.wrapping_shr(unit_log2));
-        let Some(set) = self.sets.get_mut(bin) else {
-            return;
-        };
-        set.remove(nodes, id);
         self.bytes = self.bytes.saturating_sub(size);
-        if set.is_empty()
-            && let Some(word) = self.occupied.get_mut(bin / 64)
-        {
-            *word &= !bit(bin);
-        }
+        self.remove_from(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
     }
 
     /// Gives a block that is here another start and size.
@@ -270,18 +255,52 @@ impl Bins {
         (start, size): (usize, usize),
     ) {
         let old = nodes.at(id).size;
-        let bin = bin_of(size.wrapping_shr(unit_log2));
-        let place = |node: &mut Node| (node.start, node.size) = (start, size);
-        if bin == bin_of(old.wrapping_shr(unit_log2))
-            && let Some(set) = self.sets.get(bin)
-            && set.stays(nodes, id, size)
+        self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
+        let [from, to] = [old, size].map(|size| bin_of(size.wrapping_shr(unit_log2)));
+        let set = self.sets.get(to);
+        let stays = from == to && set.is_some_and(|set| set.stays(nodes, id, size));
+        if !stays {
+            self.remove_from(from, nodes, id);
+        }
+        nodes.update(id, |node| (node.start, node.size) = (start, size));
+        if !stays {
+            self.insert_in(to, nodes, id);
+        }
+    }
+
+    #[inline]
+    fn insert_in(&mut self, bin: usize, nodes: &mut Nodes, id: u32) {
+        if bin >= self.sets.len() {
+            self.add_sets(bin);
+        }
+        let Some(set) = self.sets.get_mut(bin) else {
+            return;
+        };
+        set.insert(nodes, id);
+        if let Some(word) = self.occupied.get_mut(bin / 64) {
+            *word |= bit(bin);
+            self.words |= bit(bin / 64);
+        }
+    }
+
+    #[cold]
+    fn add_sets(&mut self, bin: usize) {
+        self.sets.resize_with(bin.saturating_add(1), Set::default);
+    }
+
+    #[inline]
+    fn remove_from(&mut self, bin: usize, nodes: &mut Nodes, id: u32) {
+        let Some(set) = self.sets.get_mut(bin) else {
+            return;
+        };
+        set.remove(nodes, id);
+        if set.is_empty()
+            && let Some(word) = self.occupied.get_mut(bin / 64)
         {
-            nodes.update(id, place);
-            self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
-        } else {
-            self.remove(unit_log2, nodes, id);
-            nodes.update(id, place);
-            self.insert(unit_log2, nodes, id);
+            *word &= !bit(bin);
+            if *word == 0 {
+                self.words &= !bit(bin / 64);
+            }
         }
     }
 
@@ -317,7 +336,7 @@ impl Bins {
 
     /// The largest block.
     pub(super) fn largest(&self, nodes: &Nodes) -> Option<u32> {
-        let word = self.occupied.iter().rposition(|word| *word != 0)?;
+        let word = index(self.words.checked_ilog2()?);
         let bits = *self.occupied.get(word)?;
         let bin = word
             .saturating_mul(64)
@@ -350,18 +369,30 @@ impl Bins {
     /// The first bin from `bin` on that holds anything.
     #[inline]
     fn next_occupied(&self, bin: usize) -> Option<usize> {
-        let first = bin / 64;
-        let mut mask = u64::MAX.wrapping_shl(low_bits(bin));
-        for (at, word) in self.occupied.iter().enumerate().skip(first) {
-            let found = word & mask;
-            if found != 0 {
-                let bit = index(found.trailing_zeros());
-                return Some(at.saturating_mul(64).saturating_add(bit));
-            }
-            mask = u64::MAX;
+        let at = bin / 64;
+        let here = self.occupied.get(at)? & from_bit(bin);
+        if here != 0 {
+            return Some(first_bit(at, here));
         }
-        None
+        let above = at.saturating_add(1);
+        let words = self.words & from_bit(above);
+        let at = first_bit(0, words);
+        let word = *self.occupied.get(at)?;
+        (above < WORDS && words != 0).then(|| first_bit(at, word))
     }
+}
+
+/// The number of the first bit of a word, which is the `at`-th.
+#[inline]
+fn first_bit(at: usize, word: u64) -> usize {
+    let bit = index(word.trailing_zeros());
+    at.saturating_mul(64).saturating_add(bit)
+}
+
+/// The bits of a word from that of a bin on.
+#[inline]
+fn from_bit(bin: usize) -> u64 {
+    u64::MAX.wrapping_shl(low_bits(bin))
 }
 
 /// The bit for a bin in its word.
