@@ -224,6 +224,23 @@ fn more_than_the_threshold_is_not_kept() {
 }
 
 #[test]
+fn segments_that_are_too_small_are_given_back_for_one_that_is_not() {
+    let fake = fake(64 * MIB);
+    let pool = PoolBuilder::new().growth(MIB).build(fake.clone());
+    let kept = create(&pool, MIB).unwrap();
+    let buffers = [3, 2, 6].map(|mib| create(&pool, mib * MIB).unwrap());
+    assert_eq!(fake.live_bytes(), 12 * MIB);
+    drop(buffers);
+
+    let large = create(&pool, 8 * MIB).unwrap();
+
+    assert_eq!((fake.live_bytes(), fake.peak_bytes()), (9 * MIB, 12 * MIB));
+    let counters = pool.counters(0).unwrap();
+    assert_eq!((counters.trims, counters.released), (1, 3));
+    drop((kept, large));
+}
+
+#[test]
 fn unused_segments_make_room_for_what_they_do_not_fit() {
     let fake = fake(4 * MIB);
     let pool = PoolBuilder::new().growth(MIB).build(fake.clone());
