@@ -68,7 +68,7 @@ impl PoolDevice {
         // Counted under the lock that is held anyway, so that counting is free.
         let mut heap = self.part(layout).lock();
         heap.searches = heap.searches.wrapping_add(1);
-        if heap.searches % SEARCHES_A_SWEEP == 0 && !layout.tag().is_persistent() {
+        if heap.searches.is_multiple_of(SEARCHES_A_SWEEP) && !layout.tag().is_persistent() {
             let slots = order.map_or(&self.slots, |order| &order.slots);
             for ptr in slots.sweep() {
                 heap.give(ptr.addr(), order);
