@@ -1,8 +1,9 @@
 //! The pool, timed: a hit beside the heap of the system, threads, and the cost
 //! against live blocks. `cargo bench --features testing --bench pool`
 //!
-//! With `pool OPERATION COUNT` it does one operation so often, for counting
-//! instructions from outside.
+//! With `pool OPERATION SIZE COUNT` it does one operation so often, for counting
+//! instructions from outside: `pool` and `malloc` with blocks of so many bytes,
+//! `crowd` with so many live blocks.
 
 #![expect(
     unsafe_code,
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use device_memory::adaptor::{Pool, PoolBuilder};
 use device_memory::testing::FakeDevice;
-use device_memory::{DeviceAllocator, DeviceLayout, DeviceType};
+use device_memory::{DeviceAllocator, DeviceLayout, DevicePtr, DeviceType};
 
 const PAIRS: u32 = 1_000_000;
 
@@ -103,28 +104,48 @@ fn next(state: &mut u64) -> usize {
     usize::try_from(*state >> 16).expect("64 bits")
 }
 
+/// A pool with so many live blocks of 64 KiB to 1 MiB.
+struct Crowd {
+    pool: Pool<FakeDevice>,
+    blocks: Vec<(DevicePtr, DeviceLayout)>,
+    random: u64,
+}
+
+impl Crowd {
+    fn new(count: usize) -> Self {
+        let fake = FakeDevice::new(DeviceType::Cuda, 1);
+        let mut crowd = Self {
+            pool: PoolBuilder::new().initial(4 << 40).build(fake),
+            blocks: Vec::with_capacity(count),
+            random: 1,
+        };
+        for _ in 0..count {
+            let block = crowd.allocate();
+            crowd.blocks.push(block);
+        }
+        crowd
+    }
+
+    fn allocate(&mut self) -> (DevicePtr, DeviceLayout) {
+        let layout = layout((64 << 10) + 1 + next(&mut self.random) % (960 << 10));
+        (self.pool.allocate(layout, 0).expect("room"), layout)
+    }
+
+    /// Frees a block and allocates another.
+    fn replace(&mut self) {
+        let at = next(&mut self.random) % self.blocks.len();
+        let (ptr, layout) = self.blocks[at];
+        // SAFETY: the block is live, and nothing uses it.
+        unsafe { self.pool.deallocate(ptr, layout, 0) }.expect("a block");
+        self.blocks[at] = self.allocate();
+    }
+}
+
 fn live_blocks() {
     println!("\na free and an allocation among live blocks of 64 KiB to 1 MiB, ns a pair");
     for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
-        let fake = FakeDevice::new(DeviceType::Cuda, 1);
-        let pool = PoolBuilder::new().initial(4 << 40).build(fake);
-        let mut state = 1;
-        let mut random = || layout((64 << 10) + 1 + next(&mut state) % (960 << 10));
-        let mut blocks: Vec<_> = (0..count)
-            .map(|_| random())
-            .map(|layout| (pool.allocate(layout, 0).expect("room"), layout))
-            .collect();
-        let mut pick = 2;
-        let ns = best(200_000, || {
-            for _ in 0..200_000 {
-                let at = next(&mut pick) % blocks.len();
-                let (ptr, old) = blocks[at];
-                // SAFETY: the block is live, and nothing uses it.
-                unsafe { pool.deallocate(ptr, old, 0) }.expect("a block");
-                let layout = random();
-                blocks[at] = (pool.allocate(layout, 0).expect("room"), layout);
-            }
-        });
+        let mut crowd = Crowd::new(count);
+        let ns = best(200_000, || (0..200_000).for_each(|_| crowd.replace()));
         println!("{count:>9} {ns:>8.0}");
     }
 }
@@ -140,6 +161,10 @@ fn main() {
         match operation.as_str() {
             "pool" => (0..count).for_each(|_| pool_pair(&pool, layout)),
             "malloc" => (0..count).for_each(|_| heap_pair(heap)),
+            "crowd" => {
+                let mut crowd = Crowd::new(size);
+                (0..count).for_each(|_| crowd.replace());
+            }
             _ => (0..count).for_each(|_| black_box(())),
         }
         return;

@@ -8,11 +8,13 @@
 //! free blocks of about one size; the tables grow by doubling.
 
 mod bins;
+mod nodes;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use bins::Bins;
+use nodes::{EDGE, NONE, Node, Nodes, index};
 
 /// Who may use free memory. Blocks of one lot are found and joined together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +45,7 @@ pub(crate) struct Taken<B> {
 #[derive(Debug)]
 pub(crate) struct FreeSpace<B> {
     unit_log2: u32,
-    nodes: Vec<Node>,
-    vacant: Vec<u32>,
+    nodes: Nodes,
     used: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
     used_bytes: usize,
     lots: Vec<Bins>,
@@ -58,35 +59,16 @@ struct Extent<B> {
     start: usize,
     size: usize,
     base: B,
-    /// The node at its start. Splitting and joining keep the lower node, so this
-    /// never changes.
+    /// The node at its start.
     first: u32,
 }
 
-/// A block, in the order of addresses.
+/// An end of a block.
 #[derive(Clone, Copy, Debug)]
-struct Node {
-    start: usize,
-    size: usize,
-    before: u32,
-    after: u32,
-    segment: Segment,
-    /// Of whom it is, if it is free.
-    free: Option<Lot>,
+enum End {
+    Low,
+    High,
 }
-
-/// No node.
-const NONE: u32 = u32::MAX;
-
-/// What lies beyond the ends of a segment: never free, so never joined.
-const EDGE: Node = Node {
-    start: 0,
-    size: 0,
-    before: NONE,
-    after: NONE,
-    segment: Segment(u32::MAX),
-    free: None,
-};
 
 impl<B: Copy> FreeSpace<B> {
     /// The lot that everybody may use.
@@ -97,8 +79,7 @@ impl<B: Copy> FreeSpace<B> {
     pub(crate) fn new(unit_log2: u32) -> Self {
         Self {
             unit_log2,
-            nodes: Vec::new(),
-            vacant: Vec::new(),
+            nodes: Nodes::default(),
             used: HashMap::default(),
             used_bytes: 0,
             lots: vec![Bins::default()],
@@ -113,11 +94,10 @@ impl<B: Copy> FreeSpace<B> {
         let vacant = self.segments.iter().position(Option::is_none);
         let number = vacant.unwrap_or(self.segments.len());
         let segment = Segment(u32::try_from(number).ok()?);
-        let first = self.new_node(Node {
+        let first = self.nodes.add(Node {
             start,
             size,
             segment,
-            free: Some(Self::COMMON),
             ..EDGE
         })?;
         let extent = Some(Extent {
@@ -130,7 +110,7 @@ impl<B: Copy> FreeSpace<B> {
             Some(place) => *place = extent,
             None => self.segments.push(extent),
         }
-        self.enter(first);
+        self.enter(first, Self::COMMON);
         Some(segment)
     }
 
@@ -142,7 +122,7 @@ impl<B: Copy> FreeSpace<B> {
             return None;
         }
         self.leave(extent.first);
-        self.vacant.push(extent.first);
+        self.nodes.remove(extent.first);
         *self.segments.get_mut(index(segment.0))? = None;
         Some(extent.base)
     }
@@ -165,13 +145,14 @@ impl<B: Copy> FreeSpace<B> {
         let bins = self.lots.get(index(lot.0))?;
         let unit = 1_usize.wrapping_shl(self.unit_log2);
         let (free, padding) = if align <= unit {
-            let (_, _, free) = bins.best(self.unit_log2, size)?;
-            (free, 0)
+            (bins.best(self.unit_log2, &self.nodes, size)?, 0)
         } else {
-            let mut candidates = bins.from(self.unit_log2, size);
-            candidates.find_map(|&(available, start, free)| {
-                let padding = start.checked_next_multiple_of(align)?.checked_sub(start)?;
-                (padding.checked_add(size)? <= available).then_some((free, padding))
+            let mut candidates = bins.from(self.unit_log2, &self.nodes, size);
+            candidates.find_map(|free| {
+                let node = self.nodes.at(free);
+                let aligned = node.start.checked_next_multiple_of(align)?;
+                let padding = aligned.checked_sub(node.start)?;
+                (padding.checked_add(size)? <= node.size).then_some((free, padding))
             })?
         };
         self.carve(free, padding, size)
@@ -180,24 +161,26 @@ impl<B: Copy> FreeSpace<B> {
     /// Makes a free node one of `size` bytes in use after `padding` free ones.
     fn carve(&mut self, free: u32, padding: usize, size: usize) -> Option<Taken<B>> {
         // What can fail comes before what changes anything.
-        self.reserve_nodes(2)?;
-        self.leave(free);
+        self.nodes.reserve(2)?;
+        let whole = *self.nodes.at(free);
+        let lot = whole.free?;
+        let extent = self.extent(whole.segment)?;
+        let rest = whole.size.checked_sub(padding.checked_add(size)?)?;
+        if padding > 0 && rest > 0 {
+            let above = self.cut(free, End::High, rest)?;
+            self.enter(above, lot);
+        }
         let block = if padding > 0 {
-            let block = self.split(free, padding)?;
-            self.enter(free);
-            block
+            self.cut(free, End::High, size)?
+        } else if rest > 0 {
+            self.cut(free, End::Low, size)?
         } else {
+            self.leave(free);
             free
         };
-        if self.node(block).size > size {
-            let rest = self.split(block, size)?;
-            self.enter(rest);
-        }
-        self.update(block, |node| node.free = None);
-        let Node { start, segment, .. } = self.node(block);
+        let start = whole.start.checked_add(padding)?;
         self.used.insert(start, block);
         self.used_bytes = self.used_bytes.saturating_add(size);
-        let extent = self.extent(segment)?;
         Some(Taken {
             base: extent.base,
             offset: start.checked_sub(extent.start)?,
@@ -208,29 +191,30 @@ impl<B: Copy> FreeSpace<B> {
     /// segment is in use any more, or `None` if no block starts there.
     pub(crate) fn give(&mut self, start: usize, lot: Lot) -> Option<bool> {
         let node = self.used.remove(&start)?;
-        self.used_bytes = self.used_bytes.saturating_sub(self.node(node).size);
+        self.used_bytes = self.used_bytes.saturating_sub(self.nodes.at(node).size);
         let joined = self.release(node, lot);
-        let joined = self.node(joined);
+        let joined = self.nodes.at(joined);
         Some(joined.before == NONE && joined.after == NONE)
     }
 
     /// Frees a node that is in no bins, and joins it with its neighbours. Returns
     /// the node that it is part of then.
     fn release(&mut self, node: u32, lot: Lot) -> u32 {
-        let mut node = node;
-        let Node { before, after, .. } = self.node(node);
-        self.update(node, |node| node.free = Some(lot));
-        if self.node(after).free == Some(lot) {
-            self.leave(after);
-            self.join(node, after);
+        let &Node { before, after, .. } = self.nodes.at(node);
+        let is_free = |node: u32| self.nodes.at(node).free == Some(lot);
+        match (is_free(before), is_free(after)) {
+            (false, false) => {
+                self.enter(node, lot);
+                node
+            }
+            (true, false) => self.join(before, node),
+            (false, true) => self.join(after, node),
+            (true, true) => {
+                self.leave(after);
+                self.join(node, after);
+                self.join(before, node)
+            }
         }
-        if self.node(before).free == Some(lot) {
-            self.leave(before);
-            self.join(before, node);
-            node = before;
-        }
-        self.enter(node);
-        node
     }
 
     /// A new lot, empty. `None` if there are too many.
@@ -248,7 +232,7 @@ impl<B: Copy> FreeSpace<B> {
         let Some(bins) = self.lots.get_mut(index(lot.0)) else {
             return;
         };
-        for (_, _, node) in bins.drain() {
+        for node in bins.drain(&mut self.nodes) {
             self.release(node, Self::COMMON);
         }
         self.vacant_lots.push(lot);
@@ -262,13 +246,14 @@ impl<B: Copy> FreeSpace<B> {
     /// The size of the largest free block of a lot.
     pub(crate) fn largest_of(&self, lot: Lot) -> usize {
         let bins = self.lots.get(index(lot.0));
-        bins.and_then(Bins::largest).map_or(0, |(size, _, _)| size)
+        let largest = bins.and_then(|bins| bins.largest(&self.nodes));
+        largest.map_or(0, |largest| self.nodes.at(largest).size)
     }
 
     /// The size of the block in use that starts there, or `None` if none does.
     pub(crate) fn size_of(&self, start: usize) -> Option<usize> {
         let node = self.used.get(&start)?;
-        Some(self.node(*node).size)
+        Some(self.nodes.at(*node).size)
     }
 
     /// The bytes in use.
@@ -286,90 +271,86 @@ impl<B: Copy> FreeSpace<B> {
     }
 
     fn is_whole(&self, extent: Extent<B>) -> bool {
-        let first = self.node(extent.first);
+        let first = self.nodes.at(extent.first);
         first.free == Some(Self::COMMON) && first.size == extent.size
     }
 
-    fn node(&self, node: u32) -> Node {
-        self.nodes.get(index(node)).copied().unwrap_or(EDGE)
-    }
-
-    fn update(&mut self, node: u32, change: impl FnOnce(&mut Node)) {
-        if let Some(node) = self.nodes.get_mut(index(node)) {
-            change(node);
+    /// Notes the node at the start of a segment.
+    #[cold]
+    fn set_first(&mut self, segment: Segment, first: u32) {
+        if let Some(Some(extent)) = self.segments.get_mut(index(segment.0)) {
+            extent.first = first;
         }
     }
 
-    fn new_node(&mut self, node: Node) -> Option<u32> {
-        self.reserve_nodes(1)?;
-        let id = self.vacant.pop()?;
-        self.update(id, |place| *place = node);
-        Some(id)
-    }
-
-    /// Makes sure that so many nodes are vacant.
-    fn reserve_nodes(&mut self, count: usize) -> Option<()> {
-        while self.vacant.len() < count {
-            let id = u32::try_from(self.nodes.len()).ok()?;
-            if id == NONE {
-                return None;
-            }
-            self.nodes.push(EDGE);
-            self.vacant.push(id);
-        }
-        Some(())
-    }
-
-    /// Puts a free node into the bins of its lot.
-    fn enter(&mut self, id: u32) {
-        let node = self.node(id);
-        let bins = node.free.and_then(|lot| self.lots.get_mut(index(lot.0)));
-        if let Some(bins) = bins {
-            bins.insert(self.unit_log2, (node.size, node.start, id));
+    /// Makes a node that is in no bins a free one of a lot.
+    fn enter(&mut self, id: u32, lot: Lot) {
+        self.nodes.update(id, |node| node.free = Some(lot));
+        if let Some(bins) = self.lots.get_mut(index(lot.0)) {
+            bins.insert(self.unit_log2, &mut self.nodes, id);
         }
     }
 
     /// Takes a free node out of the bins of its lot.
     fn leave(&mut self, id: u32) {
-        let node = self.node(id);
-        let bins = node.free.and_then(|lot| self.lots.get_mut(index(lot.0)));
-        if let Some(bins) = bins {
-            bins.remove(self.unit_log2, (node.size, node.start, id));
+        let lot = self.nodes.at(id).free;
+        if let Some(bins) = lot.and_then(|lot| self.lots.get_mut(index(lot.0))) {
+            bins.remove(self.unit_log2, &mut self.nodes, id);
+        }
+        self.nodes.update(id, |node| node.free = None);
+    }
+
+    /// Gives a node another start and size, in its bins too if it is free.
+    fn change(&mut self, id: u32, start: usize, size: usize) {
+        let lot = self.nodes.at(id).free;
+        match lot.and_then(|lot| self.lots.get_mut(index(lot.0))) {
+            Some(bins) => bins.change(self.unit_log2, &mut self.nodes, id, (start, size)),
+            None => self
+                .nodes
+                .update(id, |node| (node.start, node.size) = (start, size)),
         }
     }
 
-    /// Divides a node after `size` bytes, and returns the upper part.
-    fn split(&mut self, lower: u32, size: usize) -> Option<u32> {
-        let whole = self.node(lower);
-        let upper = self.new_node(Node {
-            start: whole.start.checked_add(size)?,
-            size: whole.size.checked_sub(size)?,
-            before: lower,
-            ..whole
+    /// Cuts `size` bytes off an end of a node, and returns what is there then: a
+    /// node that is in no bins.
+    fn cut(&mut self, from: u32, end: End, size: usize) -> Option<u32> {
+        let whole = *self.nodes.at(from);
+        let left = whole.size.checked_sub(size)?;
+        let (before, after) = match end {
+            End::Low => (whole.before, from),
+            End::High => (from, whole.after),
+        };
+        let (start, left_start) = match end {
+            End::Low => (whole.start, whole.start.checked_add(size)?),
+            End::High => (whole.start.checked_add(left)?, whole.start),
+        };
+        let segment = whole.segment;
+        let cut = self.nodes.add(Node {
+            start,
+            size,
+            before,
+            after,
+            segment,
+            ..EDGE
         })?;
-        self.update(lower, |node| {
-            node.size = size;
-            node.after = upper;
-        });
-        self.update(whole.after, |node| node.before = upper);
-        Some(upper)
+        if before == NONE {
+            self.set_first(segment, cut);
+        }
+        self.change(from, left_start, left);
+        Some(cut)
     }
 
-    /// Makes two neighbours one, which is the lower.
-    fn join(&mut self, lower: u32, upper: u32) {
-        let Node { size, after, .. } = self.node(upper);
-        self.update(lower, |node| {
-            node.size = node.size.saturating_add(size);
-            node.after = after;
-        });
-        self.update(after, |node| node.before = lower);
-        self.vacant.push(upper);
+    /// Adds a node that is in no bins to a neighbour, which is returned.
+    fn join(&mut self, into: u32, node: u32) -> u32 {
+        let (one, other) = (*self.nodes.at(into), *self.nodes.at(node));
+        self.nodes.remove(node);
+        if other.before == NONE {
+            self.set_first(other.segment, into);
+        }
+        let size = one.size.saturating_add(other.size);
+        self.change(into, one.start.min(other.start), size);
+        into
     }
-}
-
-/// A number as an index.
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Hashes one address by multiplication. Addresses are chosen by allocators, not

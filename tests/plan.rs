@@ -270,6 +270,21 @@ fn a_capacity_that_is_missed_is_reported_with_its_worst_step() {
 }
 
 #[test]
+fn no_algorithm_places_a_value_onto_one_whose_fixed_offset_comes_later() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(1));
+    request.push(PlanValue::new(10, 0..=3));
+    request.push(PlanValue::new(10, 1..=2).at_offset(5));
+    request.push(PlanValue::new(3, 2..=4));
+
+    for algorithm in Algorithm::ALL {
+        let placements = plan(&request, algorithm).plan;
+
+        assert_eq!(placements.placements()[1].offset, 5, "{algorithm}");
+    }
+}
+
+#[test]
 fn a_hundred_thousand_values_are_planned() {
     let mut request = PlanRequest::new();
     let mut seed = 1_usize;

@@ -49,7 +49,8 @@ use on_stream::{StreamState, Uses};
 ///   stream: [`on_stream`](Self::on_stream).
 ///
 /// What a request goes through when there is no room is a ladder: search; complete
-/// frees whose work is done, and search again; ask the layer below; wait for the
+/// frees whose work is done, and search again; give back unused segments that are
+/// too small, as many bytes as are asked for, and ask the layer below; wait for the
 /// rest of such frees, and search again; give unused segments back, and ask the
 /// layer below again; ask the program to make room. Each step is counted
 /// ([`counters`](Self::counters)), and an [`OutOfMemory`](crate::OutOfMemory) says

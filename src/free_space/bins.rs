@@ -3,14 +3,14 @@
 //! Rank 0. Part of `free_space`.
 //!
 //! Sizes are sorted into bins as a number with four bits after its highest one,
-//! and within a bin by size and address, so that the best fit is exact and the
-//! sets stay short. A bitmap says which bins hold anything. A short set is a sorted
-//! list, which takes nothing from the heap once it has grown, and a long one a tree.
+//! and within a bin by size, so that the best fit is exact and the sets stay short.
+//! A bitmap says which bins hold anything. A short set is a list through the nodes
+//! themselves, and a long one a tree; blocks of one size are a list in either.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-/// A free block: its size, where it starts, and its node. Compared in this order.
-pub(super) type Entry = (usize, usize, u32);
+use super::nodes::{NONE, Node, Nodes, index};
 
 /// How many bins a doubling of sizes is divided into, as an exponent of two.
 const STEPS_LOG2: u32 = 4;
@@ -23,6 +23,7 @@ const WORDS: usize = 16;
 
 /// The number of the bin for a size of `units`: as many as there are steps up to
 /// 1, then so many a doubling. It never falls as sizes grow.
+#[inline]
 const fn bin_of(units: usize) -> usize {
     let Some(exponent) = units.checked_ilog2() else {
         return 0;
@@ -43,121 +44,286 @@ const fn exponent_bins(shift: u32) -> usize {
     (shift as usize).saturating_mul(STEPS)
 }
 
-/// The most blocks that are kept as a list: few in tests, so that they see both.
-const FEW: usize = if cfg!(test) { 2 } else { 32 };
+/// The most sizes that are kept as a list: few in tests, so that they see both.
+const FEW: usize = if cfg!(test) { 2 } else { 16 };
 
-/// Blocks in order: in the list or in the tree, the other being empty.
-#[derive(Debug, Default)]
+/// The blocks of one bin, by size: in the list or in the tree is the first of each
+/// size, the other being empty. Of a size, the block that came last is had first.
+#[derive(Debug)]
 struct Set {
-    few: Vec<Entry>,
-    many: BTreeSet<Entry>,
+    /// The smallest block of the list.
+    first: u32,
+    /// How many sizes are in the list.
+    few: usize,
+    many: BTreeMap<usize, u32>,
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            few: 0,
+            many: BTreeMap::new(),
+        }
+    }
 }
 
 impl Set {
-    fn insert(&mut self, entry: Entry) {
-        if self.few.len() >= FEW {
-            self.many.extend(self.few.drain(..));
+    fn insert(&mut self, nodes: &mut Nodes, id: u32) {
+        let size = nodes.at(id).size;
+        let known = if self.many.is_empty() {
+            self.insert_in_list(nodes, id, size)
+        } else {
+            match self.many.entry(size) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(place) => *place.insert(id),
+            }
+        };
+        let next = if known == id {
+            NONE
+        } else {
+            nodes.at(known).twin_after
+        };
+        let before = if known == id { NONE } else { known };
+        nodes.update(id, |node| {
+            (node.twin_before, node.twin_after) = (before, next)
+        });
+        nodes.update(next, |next| next.twin_before = id);
+        nodes.update(before, |before| before.twin_after = id);
+    }
+
+    /// Puts the first block of its size into the list, and returns the first of its
+    /// size. A list that is too long becomes a tree.
+    #[inline]
+    fn insert_in_list(&mut self, nodes: &mut Nodes, id: u32, size: usize) -> u32 {
+        let (mut smaller, mut larger) = (NONE, self.first);
+        while larger != NONE {
+            let node = nodes.at(larger);
+            if node.size == size {
+                return larger;
+            }
+            if node.size > size {
+                break;
+            }
+            (smaller, larger) = (larger, node.larger);
         }
-        if !self.many.is_empty() {
-            self.many.insert(entry);
-        } else if let Err(at) = self.few.binary_search(&entry) {
-            self.few.insert(at, entry);
+        nodes.update(id, |node| (node.smaller, node.larger) = (smaller, larger));
+        self.link(nodes, smaller, id);
+        nodes.update(larger, |node| node.smaller = id);
+        self.few = self.few.saturating_add(1);
+        if self.few > FEW {
+            self.many = self.list(nodes).map(|id| (nodes.at(id).size, id)).collect();
+            (self.first, self.few) = (NONE, 0);
+        }
+        id
+    }
+
+    fn remove(&mut self, nodes: &mut Nodes, id: u32) {
+        let &Node {
+            size,
+            smaller,
+            larger,
+            twin_before,
+            twin_after,
+            ..
+        } = nodes.at(id);
+        nodes.update(twin_after, |node| node.twin_before = twin_before);
+        if twin_before != NONE {
+            nodes.update(twin_before, |node| node.twin_after = twin_after);
+        } else if !self.many.is_empty() {
+            match twin_after {
+                NONE => self.many.remove(&size),
+                twin => self.many.insert(size, twin),
+            };
+        } else if twin_after != NONE {
+            nodes.update(twin_after, |node| {
+                (node.smaller, node.larger) = (smaller, larger)
+            });
+            self.link(nodes, smaller, twin_after);
+            nodes.update(larger, |node| node.smaller = twin_after);
+        } else {
+            self.few = self.few.saturating_sub(1);
+            self.link(nodes, smaller, larger);
+            nodes.update(larger, |node| node.smaller = smaller);
         }
     }
 
-    /// Takes a block out, and says whether it was there.
-    fn remove(&mut self, entry: &Entry) -> bool {
-        if !self.many.is_empty() {
-            return self.many.remove(entry);
+    /// Makes a block of the list the next after another, or the first.
+    #[inline]
+    fn link(&mut self, nodes: &mut Nodes, smaller: u32, next: u32) {
+        match smaller {
+            NONE => self.first = next,
+            _ => nodes.update(smaller, |node| node.larger = next),
         }
-        let found = self.few.binary_search(entry);
-        found.map(|at| self.few.remove(at)).is_ok()
     }
 
-    /// The blocks of at least `size` bytes.
-    fn from(&self, size: usize) -> impl Iterator<Item = &Entry> {
-        let at = self.few.partition_point(|entry| entry.0 < size);
-        let few = self.few.get(at..).unwrap_or_default();
-        few.iter().chain(self.many.range((size, 0, 0)..))
+    /// Whether a block of another size would be at the same place of the list.
+    #[inline]
+    fn stays(&self, nodes: &Nodes, id: u32, size: usize) -> bool {
+        let node = nodes.at(id);
+        self.many.is_empty()
+            && node.twin_before == NONE
+            && node.twin_after == NONE
+            && (node.smaller == NONE || nodes.at(node.smaller).size < size)
+            && (node.larger == NONE || size < nodes.at(node.larger).size)
     }
 
     /// The smallest block of at least `size` bytes.
-    fn best(&self, size: usize) -> Option<Entry> {
-        if self.many.is_empty() {
-            let at = self.few.partition_point(|entry| entry.0 < size);
-            return self.few.get(at).copied();
+    #[inline]
+    fn best(&self, nodes: &Nodes, size: usize) -> Option<u32> {
+        let mut id = self.first;
+        if id == NONE {
+            id = *self.many.range(size..).next()?.1;
         }
-        self.many.range((size, 0, 0)..).next().copied()
+        loop {
+            let node = nodes.at(id);
+            if id == NONE {
+                return None;
+            }
+            if node.size >= size {
+                let twin = node.twin_after;
+                return Some(if twin == NONE { id } else { twin });
+            }
+            id = node.larger;
+        }
     }
 
-    fn first(&self) -> Option<Entry> {
-        self.few.first().or_else(|| self.many.first()).copied()
+    /// The blocks of at least `size` bytes.
+    fn from(&self, nodes: &Nodes, size: usize) -> impl Iterator<Item = u32> {
+        let few = self.list(nodes);
+        let few = few.skip_while(move |id| nodes.at(*id).size < size);
+        let sizes = few.chain(self.many.range(size..).map(|(_, id)| *id));
+        sizes.flat_map(|first| walk(first, |id| nodes.at(id).twin_after))
     }
 
-    fn last(&self) -> Option<Entry> {
-        self.few.last().or_else(|| self.many.last()).copied()
+    fn last(&self, nodes: &Nodes) -> Option<u32> {
+        match self.many.last_key_value() {
+            Some((_, id)) => Some(*id),
+            None => self.list(nodes).last(),
+        }
+    }
+
+    /// The first block of each size in the list.
+    fn list(&self, nodes: &Nodes) -> impl Iterator<Item = u32> {
+        walk(self.first, |id| nodes.at(id).larger)
     }
 
     fn is_empty(&self) -> bool {
-        self.few.is_empty() && self.many.is_empty()
+        self.first == NONE && self.many.is_empty()
     }
 }
 
-/// The free blocks of one lot.
+/// The nodes from `first` on.
+fn walk(first: u32, next: impl Fn(u32) -> u32) -> impl Iterator<Item = u32> {
+    let some = |id: u32| (id != NONE).then_some(id);
+    std::iter::successors(some(first), move |id| some(next(*id)))
+}
+
+/// The free blocks of one lot, by the numbers of their nodes.
 #[derive(Debug, Default)]
 pub(super) struct Bins {
     sets: Vec<Set>,
+    /// Which sets hold anything.
     occupied: [u64; WORDS],
+    /// Which words of that are not 0.
+    words: u64,
     /// The bytes of all of them.
     bytes: usize,
 }
 
 impl Bins {
     /// Adds a block.
-    pub(super) fn insert(&mut self, unit_log2: u32, entry: Entry) {
-        let bin = bin_of(entry.0.wrapping_shr(unit_log2));
-        if bin >= self.sets.len() {
-            self.sets.resize_with(bin.saturating_add(1), Set::default);
+    pub(super) fn insert(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+        let size = nodes.at(id).size;
+        self.bytes = self.bytes.saturating_add(size);
+        self.insert_in(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
+    }
+
+    /// Takes a block out, which is here.
+    pub(super) fn remove(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+        let size = nodes.at(id).size;
+        self.bytes = self.bytes.saturating_sub(size);
+        self.remove_from(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
+    }
+
+    /// Gives a block that is here another start and size.
+    pub(super) fn change(
+        &mut self,
+        unit_log2: u32,
+        nodes: &mut Nodes,
+        id: u32,
+        (start, size): (usize, usize),
+    ) {
+        let old = nodes.at(id).size;
+        self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
+        let [from, to] = [old, size].map(|size| bin_of(size.wrapping_shr(unit_log2)));
+        let set = self.sets.get(to);
+        let stays = from == to && set.is_some_and(|set| set.stays(nodes, id, size));
+        if !stays {
+            self.remove_from(from, nodes, id);
         }
-        if let Some(set) = self.sets.get_mut(bin) {
-            set.insert(entry);
-            self.bytes = self.bytes.saturating_add(entry.0);
-        }
-        if let Some(word) = self.occupied.get_mut(bin / 64) {
-            *word |= bit(bin);
+        nodes.update(id, |node| (node.start, node.size) = (start, size));
+        if !stays {
+            self.insert_in(to, nodes, id);
         }
     }
 
-    /// Takes a block out.
-    pub(super) fn remove(&mut self, unit_log2: u32, entry: Entry) {
-        let bin = bin_of(entry.0.wrapping_shr(unit_log2));
+    #[inline]
+    fn insert_in(&mut self, bin: usize, nodes: &mut Nodes, id: u32) {
+        if bin >= self.sets.len() {
+            self.add_sets(bin);
+        }
         let Some(set) = self.sets.get_mut(bin) else {
             return;
         };
-        if set.remove(&entry) {
-            self.bytes = self.bytes.saturating_sub(entry.0);
+        set.insert(nodes, id);
+        if let Some(word) = self.occupied.get_mut(bin / 64) {
+            *word |= bit(bin);
+            self.words |= bit(bin / 64);
         }
+    }
+
+    #[cold]
+    fn add_sets(&mut self, bin: usize) {
+        self.sets.resize_with(bin.saturating_add(1), Set::default);
+    }
+
+    #[inline]
+    fn remove_from(&mut self, bin: usize, nodes: &mut Nodes, id: u32) {
+        let Some(set) = self.sets.get_mut(bin) else {
+            return;
+        };
+        set.remove(nodes, id);
         if set.is_empty()
             && let Some(word) = self.occupied.get_mut(bin / 64)
         {
             *word &= !bit(bin);
+            if *word == 0 {
+                self.words &= !bit(bin / 64);
+            }
         }
     }
 
-    /// The smallest block of at least `size` bytes, of several the first.
-    pub(super) fn best(&self, unit_log2: u32, size: usize) -> Option<Entry> {
+    /// The smallest block of at least `size` bytes.
+    #[inline]
+    pub(super) fn best(&self, unit_log2: u32, nodes: &Nodes, size: usize) -> Option<u32> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         if self.is_occupied(bin)
-            && let Some(entry) = self.sets.get(bin)?.best(size)
+            && let Some(id) = self.sets.get(bin)?.best(nodes, size)
         {
-            return Some(entry);
+            return Some(id);
         }
         let above = self.next_occupied(bin.saturating_add(1))?;
-        self.sets.get(above)?.first()
+        self.sets.get(above)?.best(nodes, 0)
     }
 
     /// All blocks of at least `size` bytes, the smallest first.
-    pub(super) fn from(&self, unit_log2: u32, size: usize) -> impl Iterator<Item = &Entry> {
+    pub(super) fn from(
+        &self,
+        unit_log2: u32,
+        nodes: &Nodes,
+        size: usize,
+    ) -> impl Iterator<Item = u32> {
         let bin = bin_of(size.wrapping_shr(unit_log2));
         let mut above = bin;
         let larger = std::iter::from_fn(move || {
@@ -165,26 +331,27 @@ impl Bins {
             self.sets.get(above)
         });
         let own = self.sets.get(bin).into_iter();
-        own.chain(larger).flat_map(move |set| set.from(size))
+        own.chain(larger).flat_map(move |set| set.from(nodes, size))
     }
 
     /// The largest block.
-    pub(super) fn largest(&self) -> Option<Entry> {
-        let word = self.occupied.iter().rposition(|word| *word != 0)?;
+    pub(super) fn largest(&self, nodes: &Nodes) -> Option<u32> {
+        let word = index(self.words.checked_ilog2()?);
         let bits = *self.occupied.get(word)?;
         let bin = word
             .saturating_mul(64)
             .saturating_add(index(bits.checked_ilog2()?));
-        self.sets.get(bin)?.last()
+        self.sets.get(bin)?.last(nodes)
     }
 
-    /// All blocks, which are forgotten.
-    pub(super) fn drain(&mut self) -> Vec<Entry> {
-        self.occupied = [0; WORDS];
-        self.bytes = 0;
-        let sets = std::mem::take(&mut self.sets);
-        let blocks = |set: Set| set.few.into_iter().chain(set.many);
-        sets.into_iter().flat_map(blocks).collect()
+    /// All blocks, which are free of nobody then.
+    pub(super) fn drain(&mut self, nodes: &mut Nodes) -> Vec<u32> {
+        let Self { sets, .. } = std::mem::take(self);
+        let all: Vec<u32> = sets.iter().flat_map(|set| set.from(nodes, 0)).collect();
+        for id in &all {
+            nodes.update(*id, |node| node.free = None);
+        }
+        all
     }
 
     /// The bytes of all blocks.
@@ -192,6 +359,7 @@ impl Bins {
         self.bytes
     }
 
+    #[inline]
     fn is_occupied(&self, bin: usize) -> bool {
         self.occupied
             .get(bin / 64)
@@ -199,34 +367,44 @@ impl Bins {
     }
 
     /// The first bin from `bin` on that holds anything.
+    #[inline]
     fn next_occupied(&self, bin: usize) -> Option<usize> {
-        let first = bin / 64;
-        let mut mask = u64::MAX.wrapping_shl(low_bits(bin));
-        for (at, word) in self.occupied.iter().enumerate().skip(first) {
-            let found = word & mask;
-            if found != 0 {
-                let bit = index(found.trailing_zeros());
-                return Some(at.saturating_mul(64).saturating_add(bit));
-            }
-            mask = u64::MAX;
+        let at = bin / 64;
+        let here = self.occupied.get(at)? & from_bit(bin);
+        if here != 0 {
+            return Some(first_bit(at, here));
         }
-        None
+        let above = at.saturating_add(1);
+        let words = self.words & from_bit(above);
+        let at = first_bit(0, words);
+        let word = *self.occupied.get(at)?;
+        (above < WORDS && words != 0).then(|| first_bit(at, word))
     }
 }
 
+/// The number of the first bit of a word, which is the `at`-th.
+#[inline]
+fn first_bit(at: usize, word: u64) -> usize {
+    let bit = index(word.trailing_zeros());
+    at.saturating_mul(64).saturating_add(bit)
+}
+
+/// The bits of a word from that of a bin on.
+#[inline]
+fn from_bit(bin: usize) -> u64 {
+    u64::MAX.wrapping_shl(low_bits(bin))
+}
+
 /// The bit for a bin in its word.
+#[inline]
 fn bit(bin: usize) -> u64 {
     1_u64.wrapping_shl(low_bits(bin))
 }
 
 /// The position of a bin in its word.
+#[inline]
 fn low_bits(bin: usize) -> u32 {
     u32::try_from(bin % 64).unwrap_or(0)
-}
-
-/// The number of a bit.
-fn index(bit: u32) -> usize {
-    usize::try_from(bit).unwrap_or(0)
 }
 
 #[cfg(test)]

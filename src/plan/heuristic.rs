@@ -49,7 +49,7 @@ const WORK: usize = 300_000_000;
 const LARGE: usize = 20_000_000;
 
 /// A heuristic.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Jobs in an order, each where it fits.
     Placed(Order, Fit, &'static str),
@@ -60,22 +60,28 @@ enum Way {
 }
 
 impl Way {
-    fn take(self, instance: &Instance) -> Layout {
-        match self {
-            Self::Placed(order, fit, name) => by(instance, order, fit, name),
+    /// The layout that it finds, if that ends below `below`.
+    fn take(self, instance: &Instance, below: usize) -> Option<Layout> {
+        let layout = match self {
+            Self::Placed(order, fit, name) => {
+                let offsets = place(instance, &order.of(instance), fit, below)?;
+                Layout::new(instance, offsets, name)
+            }
             Self::Executorch => executorch(instance),
             Self::Guided(order, room) => {
                 let room = (instance.lower_bound / 10_000).saturating_mul(room);
                 let height = instance.lower_bound.saturating_add(room);
-                Layout::new(instance, guided(instance, order, height), "guided")
+                Layout::new(instance, guided(instance, order, height, below)?, "guided")
             }
-        }
+        };
+        Some(layout).filter(|layout| layout.peak < below)
     }
 }
 
-/// The cheap ones, which are enough for most.
-const PLACED: [Way; 8] = [
+/// What comes first for small instances, and is enough for most.
+const FOR_SMALL: [Way; 9] = [
     Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+    Way::Guided(Order::LifeAreaTotal, 0),
     Way::Placed(Order::Start, Fit::Best, "best_fit"),
     Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
     Way::Placed(Order::Size, Fit::First, "size_first_fit"),
@@ -85,38 +91,42 @@ const PLACED: [Way; 8] = [
     Way::Executorch,
 ];
 
+/// What comes first for large ones, for which there is less time.
+const FOR_LARGE: [Way; 5] = [
+    Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
+    Way::Guided(Order::AreaTotalLife, 20),
+    Way::Placed(Order::Area, Fit::First, "area_first_fit"),
+    Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
+    Way::Executorch,
+];
+
 /// The best layout of all heuristics, from the cheapest on, which end as soon as
 /// one meets `enough`.
 ///
 /// Never higher than what ExecuTorch's planner finds. Which ones are tried depends
 /// on the instance alone, so the result is always the same.
 pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
-    let large = [
-        Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
-        Way::Guided(Order::AreaTotalLife, 20),
-        Way::Placed(Order::Area, Fit::First, "area_first_fit"),
-        Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
-        Way::Executorch,
-    ];
     let rooms = [0, 5, 50, 100, 200, 400];
     let guided = Order::GUIDED.into_iter();
     let guided = guided.flat_map(|order| rooms.map(|room| Way::Guided(order, room)));
     let is_large = instance.meetings() > LARGE;
-    let first = if is_large { &large[..] } else { &PLACED[..] };
-    let mut ways = first.iter().copied().chain(guided);
-    let mut best = match ways.next() {
-        Some(way) => way.take(instance),
-        None => naive(instance),
+    let first = if is_large {
+        &FOR_LARGE[..]
+    } else {
+        &FOR_SMALL[..]
     };
-    let mut work = instance.meetings();
+    let guided = guided.filter(|way| !first.contains(way));
+    let ways = first.iter().copied().chain(guided);
+    let mut best = naive(instance);
+    let mut work = 0_usize;
     for way in ways {
-        work = work.saturating_add(instance.meetings());
-        let is_due = matches!(way, Way::Executorch) || work <= WORK;
         if best.peak <= enough {
             break;
         }
-        if is_due {
-            keep(&mut best, way.take(instance));
+        work = work.saturating_add(instance.meetings());
+        let is_due = matches!(way, Way::Executorch) || work <= WORK;
+        if is_due && let Some(better) = way.take(instance, best.peak) {
+            best = better;
         }
     }
     best
@@ -124,7 +134,8 @@ pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
 
 /// The layout of jobs placed in an order.
 pub(super) fn by(instance: &Instance, order: Order, fit: Fit, name: &'static str) -> Layout {
-    Layout::new(instance, place(instance, &order.of(instance), fit), name)
+    let layout = Way::Placed(order, fit, name).take(instance, usize::MAX);
+    layout.unwrap_or_else(|| naive(instance))
 }
 
 /// The layout of ExecuTorch's planner.
@@ -132,20 +143,18 @@ pub(super) fn executorch(instance: &Instance) -> Layout {
     Layout::new(instance, executorch_greedy(instance), "executorch_greedy")
 }
 
-/// Every job on top of all before it.
+/// Every job on top of all before it and of those with fixed offsets.
 pub(super) fn naive(instance: &Instance) -> Layout {
-    let mut end = 0_usize;
-    let offsets = instance.jobs.iter().map(|job| {
+    let jobs = instance.jobs.iter();
+    let fixed = jobs
+        .clone()
+        .filter_map(|job| Some(job.fixed?.saturating_add(job.size)));
+    let mut end = fixed.max().unwrap_or(0);
+    let offsets = jobs.map(|job| {
         let start = job.fixed.unwrap_or_else(|| job.aligned(end));
         end = end.max(start.saturating_add(job.size));
         start
     });
     let offsets = offsets.collect();
     Layout::new(instance, offsets, "naive")
-}
-
-fn keep(best: &mut Layout, other: Layout) {
-    if other.peak < best.peak {
-        *best = other;
-    }
 }

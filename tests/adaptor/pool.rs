@@ -146,6 +146,20 @@ fn a_small_block_that_was_freed_is_had_again_without_a_search() {
 }
 
 #[test]
+fn a_block_that_is_not_asked_for_again_is_joined_with_its_neighbours_in_time() {
+    let pool = Pool::over(fake(64 * MIB));
+    drop(create(&pool, 1000).unwrap());
+    assert_eq!(pool.status(0).unwrap().cached, 1024);
+
+    for _ in 0..512 {
+        drop(create(&pool, 2 * MIB).unwrap());
+    }
+
+    let status = pool.status(0).unwrap();
+    assert_eq!((status.cached, status.largest_free), (0, 32 * MIB));
+}
+
+#[test]
 fn persistent_memory_is_in_segments_of_its_own() {
     let fake = fake(64 * MIB);
     let pool = PoolBuilder::new().growth(MIB).build(fake.clone());
@@ -207,6 +221,23 @@ fn more_than_the_threshold_is_not_kept() {
 
     assert_eq!(fake.live_bytes(), 2 * MIB);
     assert_eq!(pool.status(0).unwrap().reserved, 2 * MIB);
+}
+
+#[test]
+fn segments_that_are_too_small_are_given_back_for_one_that_is_not() {
+    let fake = fake(64 * MIB);
+    let pool = PoolBuilder::new().growth(MIB).build(fake.clone());
+    let kept = create(&pool, MIB).unwrap();
+    let buffers = [3, 2, 6].map(|mib| create(&pool, mib * MIB).unwrap());
+    assert_eq!(fake.live_bytes(), 12 * MIB);
+    drop(buffers);
+
+    let large = create(&pool, 8 * MIB).unwrap();
+
+    assert_eq!((fake.live_bytes(), fake.peak_bytes()), (9 * MIB, 12 * MIB));
+    let counters = pool.counters(0).unwrap();
+    assert_eq!((counters.trims, counters.released), (1, 3));
+    drop((kept, large));
 }
 
 #[test]

@@ -22,13 +22,13 @@ pub(crate) trait Recipe: Send + Sync + 'static {
     fn over(room: &Room) -> Self::Allocator;
 }
 
-/// The pool, with all its memory from the beginning, that keeps blocks up to so many bytes or
-/// none.
-pub(crate) struct Own<const SMALL: usize>;
+/// The pool, with all its memory from the beginning, that keeps blocks of up to so many
+/// bytes, or none.
+pub(crate) struct Own<const CACHED: usize>;
 
-impl<const SMALL: usize> Recipe for Own<SMALL> {
+impl<const CACHED: usize> Recipe for Own<CACHED> {
     type Allocator = Pool<FakeDevice>;
-    const NAME: &'static str = match SMALL {
+    const NAME: &'static str = match CACHED {
         0 => "pool, nothing kept",
         _ => "pool",
     };
@@ -36,7 +36,7 @@ impl<const SMALL: usize> Recipe for Own<SMALL> {
 
     fn over(room: &Room) -> Pool<FakeDevice> {
         let options = PoolBuilder::new().initial(room.bytes).limit(room.bytes);
-        options.cache_limit(SMALL).build(room.device.clone())
+        options.cache_limit(CACHED).build(room.device.clone())
     }
 }
 

@@ -23,8 +23,7 @@ use std::time::Instant;
 
 use constant_address::ConstantAddress;
 use device_memory::{
-    Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
-    HierarchicalAllocator, Result,
+    Device, DeviceAllocatorRegistry, DeviceMemoryBuffer, DeviceType, HierarchicalAllocator, Result,
 };
 use interop_executorch::Failure;
 use interop_executorch::original::Sizes;

@@ -14,6 +14,10 @@ use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::layout::DeviceLayout;
 
+/// How many searches there are until some of what is kept is given back, so that
+/// blocks which nobody asks for again are joined with their neighbours.
+const SEARCHES_A_SWEEP: u64 = 4;
+
 /// What a pool has of one device. Persistent memory is in segments of its own.
 #[derive(Debug)]
 pub(super) struct PoolDevice {
@@ -64,6 +68,12 @@ impl PoolDevice {
         // Counted under the lock that is held anyway, so that counting is free.
         let mut heap = self.part(layout).lock();
         heap.searches = heap.searches.wrapping_add(1);
+        if heap.searches.is_multiple_of(SEARCHES_A_SWEEP) && !layout.tag().is_persistent() {
+            let slots = order.map_or(&self.slots, |order| &order.slots);
+            for ptr in slots.sweep() {
+                heap.give(ptr.addr(), order);
+            }
+        }
         let found = heap.take(order, size, align);
         if found.is_some() {
             heap.found = heap.found.wrapping_add(1);

@@ -197,6 +197,7 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         if let Some(ptr) = self.search(true) {
             return Ok(Some(ptr));
         }
+        self.exchange();
         if let Some(ptr) = self.grow()? {
             return Ok(Some(ptr));
         }
@@ -222,6 +223,16 @@ impl<A: DeviceAllocator> Climb<'_, A> {
     fn drain(&mut self, wait: bool) {
         self.tried.push(Attempt::Drain);
         self.core.drain(self.device, wait);
+    }
+
+    /// Gives unused segments back until that is as much as is asked for, so that no
+    /// more is held for want of one that is large enough.
+    fn exchange(&mut self) {
+        let keep = self.device.unused().saturating_sub(self.size);
+        if self.core.release(self.device, keep) > 0 {
+            self.tried.push(Attempt::Trim);
+            self.device.tally.trims.add();
+        }
     }
 
     /// Takes a segment from the layer below and the block from that: as large as

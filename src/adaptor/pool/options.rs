@@ -84,8 +84,8 @@ impl PoolBuilder {
     /// Up to which size a few free blocks of each size are kept as they are, for each
     /// of some groups of threads, to be had without a lock: a thirty-second of
     /// [`growth`](Self::growth) unless said otherwise, at most 8 MiB; 0 keeps none.
-    /// What is kept is not joined with its neighbours before memory is short, and
-    /// keeps its segment from being unused.
+    /// What is kept is not joined with its neighbours, and keeps its segment from
+    /// being unused, before memory is short or many searches have passed it by.
     pub fn cache_limit(mut self, bytes: usize) -> Self {
         self.cache_limit = Some(bytes);
         self

@@ -50,6 +50,8 @@ struct Group {
     hits: Count,
     /// Counts blocks that gave way, to have another slot give way each time.
     displaced: Count,
+    /// Counts sweeps, to sweep another row each time.
+    swept: Count,
 }
 
 /// The slots of some sizes: a cache line.
@@ -136,14 +138,23 @@ impl Slots {
         }
     }
 
+    /// Takes the blocks of one row of this thread's group out, of another each time.
+    #[inline]
+    pub(super) fn sweep(&self) -> impl Iterator<Item = DevicePtr> {
+        let group = (self.largest > 0).then(|| self.group());
+        let row = group.and_then(|group| {
+            group.swept.add_alone();
+            let turn = usize::try_from(group.swept.get()).unwrap_or(0);
+            group.rows.get(turn & self.row_mask())
+        });
+        let slots = row.into_iter().flat_map(|row| &row.0);
+        slots.filter_map(take_any)
+    }
+
     /// Takes all blocks out.
     pub(super) fn drain(&self) -> Vec<DevicePtr> {
-        let take = |slot: &AtomicPtr<u8>| {
-            let occupied = !slot.load(Ordering::Relaxed).is_null();
-            block_of(occupied.then(|| slot.swap(ptr::null_mut(), Ordering::Acquire))?)
-        };
         let slots = self.rows().flat_map(|(_, row)| &row.0);
-        slots.filter_map(take).collect()
+        slots.filter_map(take_any).collect()
     }
 
     /// The bytes of the blocks that are kept.
@@ -218,6 +229,7 @@ impl Group {
             rows: (0..rows).map(|_| Row::empty()).collect(),
             hits: Count::default(),
             displaced: Count::default(),
+            swept: Count::default(),
         }
     }
 
@@ -248,6 +260,13 @@ fn tag_of(word: *mut u8) -> usize {
 #[inline]
 fn block_of(word: *mut u8) -> Option<DevicePtr> {
     DevicePtr::from_raw(word.map_addr(|addr| addr & !TAG_BITS))
+}
+
+/// Takes whatever block is in a slot out.
+#[inline]
+fn take_any(slot: &AtomicPtr<u8>) -> Option<DevicePtr> {
+    let occupied = !slot.load(Ordering::Relaxed).is_null();
+    block_of(occupied.then(|| slot.swap(ptr::null_mut(), Ordering::Acquire))?)
 }
 
 /// Spreads sizes that are alike in their low bits over the rows.
@@ -336,6 +355,21 @@ mod tests {
         assert_eq!(slots.keep(1, within), Some(within));
         assert_eq!(Slots::new(0, 1).keep(1, block(1)), Some(block(1)));
         assert_eq!(slots.drain(), []);
+    }
+
+    #[test]
+    fn as_many_sweeps_as_there_are_rows_leave_nothing() {
+        let slots = Slots::new(4096, 1);
+        for units in 1..100 {
+            assert_eq!(slots.keep(units, block(units)), None);
+        }
+
+        let swept = (0..MIN_ROWS).flat_map(|_| slots.sweep());
+        let swept: HashSet<_> = swept.collect();
+
+        assert_eq!(swept, (1..100).map(block).collect());
+        assert_eq!((slots.bytes(), slots.hits()), (0, 0));
+        assert_eq!(Slots::new(0, 1).sweep().count(), 0);
     }
 
     #[test]

@@ -76,7 +76,8 @@ pub struct PoolCounters {
     pub found: u64,
     /// Times that frees which waited were completed, as far as could be or all.
     pub drains: u64,
-    /// Times that unused segments were given back for want of memory.
+    /// Times that unused segments were given back for want of memory or of a larger
+    /// one.
     pub trims: u64,
     /// Times that the layer below was asked for a segment.
     pub upstream: u64,

@@ -9,26 +9,8 @@
 
 use std::cmp::Reverse;
 
-use crate::plan::instance::{Instance, Job};
-
-/// A range that values share.
-struct Object<'i> {
-    size: usize,
-    /// The values in it, and their offsets.
-    members: Vec<(&'i Job, usize)>,
-}
-
-impl Object<'_> {
-    /// The end of the highest member that is alive with `job`, if there is one.
-    fn end(&self, job: &Job) -> Option<usize> {
-        let members = self.members.iter();
-        let ends = members.filter_map(|(member, offset)| {
-            let reach = member.reach(job)?;
-            Some(offset.saturating_add(reach))
-        });
-        ends.max()
-    }
-}
+use super::crowd::Crowd;
+use crate::plan::instance::Instance;
 
 /// Places all jobs; one with a fixed offset is given it, and no other is placed
 /// below the end of the highest of them.
@@ -38,36 +20,44 @@ pub(in crate::plan) fn executorch_greedy(instance: &Instance) -> Vec<usize> {
     let size = |position: &usize| jobs.get(*position).map_or(0, |job| job.size);
     order.sort_by_key(|position| (Reverse(size(position)), Reverse(*position)));
 
-    let mut objects: Vec<Object<'_>> = Vec::new();
+    // The sizes of the objects, in which of them each job is, and where.
+    let mut objects: Vec<usize> = Vec::new();
     let mut homes: Vec<(usize, usize)> = vec![(0, 0); jobs.len()];
+    let mut placed = Crowd::new(instance);
+    // For each object, the end of the highest member that is alive with the job.
+    let mut ends: Vec<Option<usize>> = Vec::new();
     for position in order {
         let Some(job) = jobs.get(position).filter(|job| job.fixed.is_none()) else {
             continue;
         };
-        let ends: Vec<Option<usize>> = objects.iter().map(|object| object.end(job)).collect();
+        ends.clear();
+        ends.resize(objects.len(), None);
+        placed.meeting(job, |other| {
+            if let (Some(other), Some(&(object, offset))) = (jobs.get(other), homes.get(other))
+                && let Some(end) = ends.get_mut(object)
+                && let Some(reach) = other.reach(job)
+            {
+                *end = Some(offset.saturating_add(reach)).max(*end);
+            }
+        });
         let free = ends.iter().position(Option::is_none).map(|at| (at, 0));
         let above = || {
             let ends = ends.iter().zip(&objects).enumerate();
-            let mut fitting = ends.filter_map(|(at, (end, object))| {
+            let mut fitting = ends.filter_map(|(at, (end, &size))| {
                 let offset = job.aligned((*end)?);
-                let fits = offset.saturating_add(job.size) <= object.size;
+                let fits = offset.saturating_add(job.size) <= size;
                 fits.then_some((at, offset))
             });
             fitting.next()
         };
         let (at, offset) = free.or_else(above).unwrap_or((objects.len(), 0));
         if at == objects.len() {
-            objects.push(Object {
-                size: job.size,
-                members: Vec::new(),
-            });
-        }
-        if let Some(object) = objects.get_mut(at) {
-            object.members.push((job, offset));
+            objects.push(job.size);
         }
         if let Some(home) = homes.get_mut(position) {
             *home = (at, offset);
         }
+        placed.insert(position);
     }
     let align = jobs.iter().map(|job| job.align).max().unwrap_or(1);
     let fixed = jobs
@@ -76,9 +66,9 @@ pub(in crate::plan) fn executorch_greedy(instance: &Instance) -> Vec<usize> {
     let mut start = fixed.max().unwrap_or(0);
     let starts: Vec<usize> = objects
         .iter()
-        .map(|object| {
+        .map(|size| {
             let at = start.checked_next_multiple_of(align).unwrap_or(start);
-            start = at.saturating_add(object.size);
+            start = at.saturating_add(*size);
             at
         })
         .collect();

@@ -14,8 +14,14 @@ pub(in crate::plan) enum Fit {
     Best,
 }
 
-/// Places the jobs of `order`, those with fixed offsets before all others.
-pub(in crate::plan) fn place(instance: &Instance, order: &[usize], fit: Fit) -> Vec<usize> {
+/// Places the jobs of `order`, those with fixed offsets before all others; `None` as
+/// soon as one of them would end at `below` or above.
+pub(in crate::plan) fn place(
+    instance: &Instance,
+    order: &[usize],
+    fit: Fit,
+    below: usize,
+) -> Option<Vec<usize>> {
     let mut offsets: Vec<usize> = vec![0; instance.jobs.len()];
     let mut placed = Crowd::new(instance);
     for (position, job) in instance.jobs.iter().enumerate() {
@@ -45,12 +51,15 @@ pub(in crate::plan) fn place(instance: &Instance, order: &[usize], fit: Fit) -> 
             Fit::First => first(&taken, job),
             Fit::Best => best(&taken, job),
         };
+        if offset.saturating_add(job.size) >= below {
+            return None;
+        }
         if let Some(slot) = offsets.get_mut(position) {
             *slot = offset;
         }
         placed.insert(position);
     }
-    offsets
+    Some(offsets)
 }
 
 /// The free places between ranges in the order of their starts: where `job` would

@@ -18,16 +18,34 @@ use super::order::Order;
 use super::totals::Totals;
 use crate::plan::instance::Instance;
 
-/// Places all jobs, below `height` if that works out.
-pub(in crate::plan) fn guided(instance: &Instance, order: Order, height: usize) -> Vec<usize> {
+/// Places all jobs, below `height` if that works out; `None` as soon as they are
+/// going to end at `below` or above.
+pub(in crate::plan) fn guided(
+    instance: &Instance,
+    order: Order,
+    height: usize,
+    below: usize,
+) -> Option<Vec<usize>> {
     let mut descent = Descent::new(instance, order);
-    while let Some((job, offset)) = descent.next(height) {
-        descent.put(job, offset);
+    while let Some(next) = descent.next(height) {
+        if next.end >= below {
+            return None;
+        }
+        descent.put(next.job, next.offset);
     }
     // What was put down although it did not fit may have left holes.
     let mut settled: Vec<usize> = (0..instance.jobs.len()).collect();
     settled.sort_by_key(|&job| descent.offsets.get(job).copied().unwrap_or(0));
-    place(instance, &settled, Fit::First)
+    place(instance, &settled, Fit::First, below)
+}
+
+/// A job that is put down next.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    job: usize,
+    offset: usize,
+    /// What is still to come in its sections ends there or above.
+    end: usize,
 }
 
 /// Where a job stands.
@@ -125,25 +143,32 @@ impl<'i> Descent<'i> {
     }
 
     /// The next job to be put down, and where.
-    fn next(&mut self, height: usize) -> Option<(usize, usize)> {
-        while let Some((release, rank)) = self.lowest() {
-            let &job = self.order.get(rank)?;
-            let of = self.instance.jobs.get(job)?;
-            let mut above = 0;
-            of.each(|need| above = self.totals.largest(&(need.from..need.to)).max(above));
-            if release.saturating_add(above) <= height {
-                return Some((job, release));
+    fn next(&mut self, height: usize) -> Option<Next> {
+        while let Some((offset, rank)) = self.lowest() {
+            let next = self.at(offset, rank)?;
+            if next.end <= height {
+                return Some(next);
             }
-            self.stand(job, Standing::PassedOver);
-            self.passed_over.push(Reverse((release, rank)));
+            self.stand(next.job, Standing::PassedOver);
+            self.passed_over.push(Reverse((offset, rank)));
         }
-        while let Some(Reverse((release, rank))) = self.passed_over.pop() {
-            let &job = self.order.get(rank)?;
-            if self.stands(job, Standing::PassedOver) && release == self.release(job) {
-                return Some((job, release));
+        while let Some(Reverse((offset, rank))) = self.passed_over.pop() {
+            let next = self.at(offset, rank)?;
+            if self.stands(next.job, Standing::PassedOver) && offset == self.release(next.job) {
+                return Some(next);
             }
         }
         None
+    }
+
+    /// The job of a rank, at `offset`.
+    fn at(&self, offset: usize, rank: usize) -> Option<Next> {
+        let &job = self.order.get(rank)?;
+        let of = self.instance.jobs.get(job)?;
+        let mut above = 0;
+        of.each(|need| above = self.totals.largest(&(need.from..need.to)).max(above));
+        let end = offset.saturating_add(above);
+        Some(Next { job, offset, end })
     }
 
     /// Puts a job down and raises what it meets.
@@ -161,21 +186,19 @@ impl<'i> Descent<'i> {
         if of.size == 0 {
             return;
         }
+        let end = offset.saturating_add(of.size);
         let (jobs, ranks) = (&self.instance.jobs, &self.ranks);
         let (releases, standings) = (&mut self.releases, &mut self.standings);
         let waiting = &mut self.waiting;
-        let end = offset.saturating_add(of.size);
         self.unplaced.meeting(of, |other| {
-            let Some(release) = releases.get_mut(other).filter(|release| **release < end) else {
+            let (Some(release), Some(job)) = (releases.get_mut(other), jobs.get(other)) else {
                 return;
             };
-            let Some(job) = jobs.get(other) else {
+            if *release >= end {
                 return;
-            };
-            let Some(top) = of.reach(job).map(|reach| offset.saturating_add(reach)) else {
-                return;
-            };
-            if *release < top {
+            }
+            let top = of.reach(job).map(|reach| offset.saturating_add(reach));
+            if let Some(top) = top.filter(|&top| *release < top) {
                 *release = job.aligned(top);
                 if let Some(standing) = standings.get_mut(other)
                     && *standing == Standing::PassedOver

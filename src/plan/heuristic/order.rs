@@ -50,27 +50,25 @@ impl Order {
             Self::Breadth => breadths(instance),
             Self::Size | Self::Start | Self::Area | Self::SizeLife => Vec::new(),
         };
-        let mut order: Vec<(usize, &Job, usize)> = instance
-            .jobs
-            .iter()
-            .enumerate()
-            .map(|(position, job)| (position, job, fullest.get(position).copied().unwrap_or(0)))
-            .collect();
-        order.sort_by_key(|&(_, job, full)| self.key(job, full));
-        order.into_iter().map(|(position, ..)| position).collect()
+        let mut order: Vec<usize> = (0..instance.jobs.len()).collect();
+        order.sort_by_cached_key(|&position| {
+            let full = fullest.get(position).copied().unwrap_or(0);
+            instance.jobs.get(position).map(|job| self.key(job, full))
+        });
+        order
     }
 
     /// What is compared, largest first.
-    fn key(self, job: &Job, full: usize) -> Reverse<[u128; 3]> {
-        let wide = |number: usize| u128::try_from(number).unwrap_or(u128::MAX);
+    fn key(self, job: &Job, full: usize) -> Reverse<[u64; 3]> {
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let (size, life, full) = (wide(job.size), wide(job.steps), wide(full));
         let area = size.saturating_mul(life);
-        let early = u128::MAX.saturating_sub(wide(job.from));
+        let early = u64::MAX.saturating_sub(wide(job.from));
         Reverse(match self {
             Self::Size | Self::SizeLife => [size, life, 0],
             Self::Start => [early, size, 0],
             Self::Area => [area, size, 0],
-            Self::Breadth => [u128::MAX.saturating_sub(full), size, 0],
+            Self::Breadth => [u64::MAX.saturating_sub(full), size, 0],
             Self::LifeAreaTotal => [life, area, full],
             Self::TotalAreaLife => [full, area, life],
             Self::TotalLifeArea => [full, life, area],

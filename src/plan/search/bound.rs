@@ -174,12 +174,11 @@ impl<T: Lane> Bound<T> {
             };
             stack::<GAPS, T>(heights, &next, gaps);
             for entry in waiting.iter_mut() {
-                if let Some(reach) = gaps.reach::<GAPS>(&next, entry)
+                if let Some(lowest) = gaps.lowest_above::<GAPS>(&next, entry)
                     && !entry.fixed
-                    && next.release.plus(reach) < entry.release
+                    && lowest < entry.release
                 {
-                    let lifted = entry.aligned(next.release.plus(reach));
-                    entry.release = lifted.min(entry.release);
+                    entry.release = entry.aligned(lowest).min(entry.release);
                 }
             }
         }

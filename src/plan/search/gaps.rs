@@ -34,21 +34,28 @@ impl<T: Lane> Gaps<T> {
         self.needs.is_empty()
     }
 
-    /// How far above the release of `below` that of `above` is at least, if it lies
-    /// above it. `None` if they are never alive together.
+    /// The lowest release of `above` that leaves it above `below`; `None` if they are
+    /// never alive together.
     #[inline(always)]
-    pub(super) fn reach<const GAPS: bool>(&self, below: &Entry<T>, above: &Entry<T>) -> Option<T> {
-        if !below.meets(above) {
-            None
+    pub(super) fn lowest_above<const GAPS: bool>(
+        &self,
+        below: &Entry<T>,
+        above: &Entry<T>,
+    ) -> Option<T> {
+        let reach = if !below.meets(above) {
+            return None;
         } else if GAPS && (below.has_gaps || above.has_gaps) {
-            self.reach_between(below, above)
+            self.reach(below, above)?
         } else {
-            Some(below.size)
-        }
+            below.size
+        };
+        Some(below.release.plus(reach))
     }
 
+    /// How far above the release of `below` that of `above` is at least, if it lies
+    /// above it. `None` if they are never alive together.
     #[cold]
-    fn reach_between(&self, below: &Entry<T>, above: &Entry<T>) -> Option<T> {
+    fn reach(&self, below: &Entry<T>, above: &Entry<T>) -> Option<T> {
         let mut most = None;
         self.each(below, |need| {
             self.each(above, |other| {

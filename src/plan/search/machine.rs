@@ -269,7 +269,12 @@ impl<T: Lane> Machine<T> {
             *offset = chosen.release;
         }
         let range = frame.entries.clone();
-        if !self.place(range, candidate, chosen) {
+        let may_fit = if self.bound.gaps().is_empty() {
+            self.place::<false>(range, candidate, chosen)
+        } else {
+            self.place::<true>(range, candidate, chosen)
+        };
+        if !may_fit {
             return Step::Choose;
         }
         self.push_parts(chosen.position());
@@ -286,7 +291,12 @@ impl<T: Lane> Machine<T> {
 
     /// Puts the jobs that remain after a choice into the scratch memory. Whether they
     /// may still fit.
-    fn place(&mut self, range: Range<usize>, candidate: usize, chosen: Entry<T>) -> bool {
+    fn place<const GAPS: bool>(
+        &mut self,
+        range: Range<usize>,
+        candidate: usize,
+        chosen: Entry<T>,
+    ) -> bool {
         let Scratch {
             remaining, raised, ..
         } = &mut self.scratch;
@@ -296,12 +306,11 @@ impl<T: Lane> Machine<T> {
         let before = self.entries.get(range.start..candidate).unwrap_or(&[]);
         let behind = self.entries.get(candidate.saturating_add(1)..range.end);
         for entry in before.iter().chain(behind.unwrap_or(&[])) {
-            let reach = match entry.release < top {
-                true => self.bound.gaps().reach::<true>(&chosen, entry),
+            let lowest = match entry.release < top {
+                true => self.bound.gaps().lowest_above::<GAPS>(&chosen, entry),
                 false => None,
             };
-            let raised_to = reach.map(|reach| chosen.release.plus(reach));
-            let Some(lowest) = raised_to.filter(|&lowest| entry.release < lowest) else {
+            let Some(lowest) = lowest.filter(|&lowest| entry.release < lowest) else {
                 remaining.push(*entry);
                 continue;
             };
