@@ -113,7 +113,7 @@ fn refusal(error: device_memory::Error) -> OverCapacity {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_search_finds_what_trying_all_orders_finds(values in some_values()) {
@@ -143,10 +143,6 @@ proptest! {
             prop_assert!(fewer.is_empty() || brute_force(&fewer) <= capacity);
         }
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn alignments_and_fixed_offsets_hold_in_a_search(

@@ -94,12 +94,9 @@ impl Job {
     }
 
     /// How far above its offset that of `other` is at least, if `other` lies above it.
-    /// `None` if they are never alive together.
+    /// `None` if they are never alive together. They are of runs of sections that meet.
     #[inline]
     pub(super) fn reach(&self, other: &Self) -> Option<usize> {
-        if self.to <= other.from || other.to <= self.from {
-            return None;
-        }
         if self.parts.is_none() && other.parts.is_none() {
             return Some(self.size);
         }
@@ -115,6 +112,7 @@ impl Job {
 
     /// Calls `found` with each range of bytes that it has to end before or to begin
     /// behind while `other` is at `offset`.
+    #[inline]
     pub(super) fn obstacles(
         &self,
         other: &Self,
@@ -124,6 +122,11 @@ impl Job {
         if self.parts.is_none() && other.parts.is_none() {
             return found(offset, offset.saturating_add(other.size));
         }
+        self.obstacles_between(other, offset, &mut found);
+    }
+
+    #[cold]
+    fn obstacles_between(&self, other: &Self, offset: usize, found: &mut dyn FnMut(usize, usize)) {
         for (need, own) in other.needs().flat_map(|need| self.needs_in(need)) {
             let unused = self.size.saturating_sub(own.high);
             let start = offset.saturating_add(need.low).saturating_add(unused);
@@ -284,14 +287,16 @@ impl Instance {
     /// The sum of what is needed in each section.
     pub(super) fn section_totals(&self) -> Vec<usize> {
         let mut change = vec![(0_usize, 0_usize); self.sections.saturating_add(1)];
-        for need in self.jobs.iter().flat_map(Job::needs) {
-            let bytes = need.high.saturating_sub(need.low);
-            if let Some((up, _)) = change.get_mut(need.from) {
-                *up = up.saturating_add(bytes);
-            }
-            if let Some((_, down)) = change.get_mut(need.to) {
-                *down = down.saturating_add(bytes);
-            }
+        for job in &self.jobs {
+            job.each(|need| {
+                let bytes = need.high.saturating_sub(need.low);
+                if let Some((up, _)) = change.get_mut(need.from) {
+                    *up = up.saturating_add(bytes);
+                }
+                if let Some((_, down)) = change.get_mut(need.to) {
+                    *down = down.saturating_add(bytes);
+                }
+            });
         }
         let mut total = 0_usize;
         let totals = change.into_iter().map(|(up, down)| {
