@@ -36,15 +36,15 @@
 //!
 //! // In the order of first uses the second value comes to lie in the way of the third.
 //! let mut request = PlanRequest::new();
-//! for (size, steps) in [(64, 0..=1), (32, 1..=3), (128, 2..=3)] {
+//! for (size, steps) in [(128, 0..=1), (64, 1..=3), (256, 2..=3)] {
 //!     request.push(PlanValue::new(size, steps));
 //! }
 //!
 //! let first_fit = request.plan(&PlanOptions::new(Algorithm::FirstFit))?;
-//! assert_eq!((first_fit.arenas[0].peak, first_fit.arenas[0].lower_bound), (224, 160));
+//! assert_eq!((first_fit.arenas[0].peak, first_fit.arenas[0].lower_bound), (448, 320));
 //!
 //! let auto = request.plan(&PlanOptions::default())?;
-//! assert_eq!(auto.arenas[0].peak, 160);
+//! assert_eq!(auto.arenas[0].peak, 320);
 //! assert_eq!(auto.arenas[0].status, PlanStatus::Optimal);
 //! # Ok::<(), device_memory::Error>(())
 //! ```
