@@ -80,8 +80,8 @@ impl Way {
 
 /// What comes first for small instances, and is enough for most.
 const FOR_SMALL: [Way; 9] = [
-    Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
     Way::Guided(Order::LifeAreaTotal, 0),
+    Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
     Way::Placed(Order::Start, Fit::Best, "best_fit"),
     Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
     Way::Placed(Order::Size, Fit::First, "size_first_fit"),

@@ -9,7 +9,7 @@
 use crate::plan::instance::{Instance, Job};
 
 /// How many jobs a block has: few enough to look at all of them.
-const BLOCK: usize = 32;
+const BLOCK: usize = 16;
 
 /// A set of jobs.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Crowd<'i> {
     by_start: Vec<usize>,
     /// For each job, its place in that order.
     places: Vec<usize>,
+    /// For each section, how many jobs have a first section before it.
+    begun: Vec<usize>,
     /// The ends of the members, in that order; 0 for others.
     ends: Vec<usize>,
     /// The latest end in each block and above: the root is at 1, the children of a
@@ -32,13 +34,18 @@ impl<'i> Crowd<'i> {
     /// A set without members.
     pub(super) fn new(instance: &'i Instance) -> Self {
         let jobs = &instance.jobs[..];
-        let mut by_start: Vec<usize> = (0..jobs.len()).collect();
-        by_start.sort_by_key(|&job| jobs.get(job).map_or(0, |job| job.from));
-        let mut places = vec![0; jobs.len()];
-        for (place, &job) in by_start.iter().enumerate() {
-            if let Some(slot) = places.get_mut(job) {
-                *slot = place;
+        let begun = begun(instance);
+        let (mut by_start, mut places) = (vec![0; jobs.len()], vec![0; jobs.len()]);
+        let mut next = begun.clone();
+        for (position, (job, home)) in jobs.iter().zip(&mut places).enumerate() {
+            let Some(place) = next.get_mut(job.from) else {
+                continue;
+            };
+            if let Some(slot) = by_start.get_mut(*place) {
+                *slot = position;
             }
+            *home = *place;
+            *place = place.saturating_add(1);
         }
         let blocks = jobs.len().div_ceil(BLOCK);
         let first_leaf = blocks.checked_next_power_of_two().unwrap_or(1);
@@ -46,6 +53,7 @@ impl<'i> Crowd<'i> {
             jobs,
             by_start,
             places,
+            begun,
             ends: vec![0; jobs.len()],
             latest: vec![0; first_leaf.saturating_mul(2)],
             first_leaf,
@@ -55,8 +63,22 @@ impl<'i> Crowd<'i> {
     /// A set of all jobs.
     pub(super) fn all(instance: &'i Instance) -> Self {
         let mut all = Self::new(instance);
-        for job in 0..instance.jobs.len() {
-            all.insert(job);
+        for (job, &place) in all.jobs.iter().zip(&all.places) {
+            if let Some(slot) = all.ends.get_mut(place) {
+                *slot = job.to;
+            }
+        }
+        let (_, leaves) = all.latest.split_at_mut(all.first_leaf);
+        for (block, leaf) in all.ends.chunks(BLOCK).zip(leaves) {
+            *leaf = block.iter().copied().max().unwrap_or(0);
+        }
+        for node in (1..all.first_leaf).rev() {
+            let children = node.saturating_mul(2)..node.saturating_mul(2).saturating_add(2);
+            let latest = all.latest.get(children).and_then(|ends| ends.iter().max());
+            let latest = latest.copied().unwrap_or(0);
+            if let Some(slot) = all.latest.get_mut(node) {
+                *slot = latest;
+            }
         }
         all
     }
@@ -99,11 +121,7 @@ impl<'i> Crowd<'i> {
 
     /// Calls `found` for every member that `job` meets, itself included.
     pub(super) fn meeting(&self, job: &Job, mut found: impl FnMut(usize)) {
-        let starts_before = |&other: &usize| {
-            let other = self.jobs.get(other);
-            other.is_some_and(|other| other.from < job.to)
-        };
-        let last = self.by_start.partition_point(starts_before);
+        let last = self.begun.get(job.to).copied().unwrap_or(self.jobs.len());
         self.visit(1, 0, self.first_leaf, last, job.from, &mut found);
     }
 
@@ -137,4 +155,20 @@ impl<'i> Crowd<'i> {
         let (right, middle) = (child.saturating_add(1), start.saturating_add(half));
         self.visit(right, middle, half, last, from, found);
     }
+}
+
+/// For each section and the end, how many jobs have a first section before it.
+fn begun(instance: &Instance) -> Vec<usize> {
+    let mut begun = vec![0_usize; instance.sections.saturating_add(1)];
+    for job in &instance.jobs {
+        if let Some(count) = begun.get_mut(job.from.saturating_add(1)) {
+            *count = count.saturating_add(1);
+        }
+    }
+    let mut sum = 0_usize;
+    for count in &mut begun {
+        sum = sum.saturating_add(*count);
+        *count = sum;
+    }
+    begun
 }

@@ -33,7 +33,10 @@ pub(in crate::plan) fn guided(
         }
         descent.put(next.job, next.offset);
     }
-    // What was put down although it did not fit may have left holes.
+    if instance.peak(&descent.offsets) <= instance.lower_bound {
+        return Some(descent.offsets);
+    }
+    // What was passed over may have left holes.
     let mut settled: Vec<usize> = (0..instance.jobs.len()).collect();
     settled.sort_by_key(|&job| descent.offsets.get(job).copied().unwrap_or(0));
     place(instance, &settled, Fit::First, below)

@@ -81,9 +81,8 @@ impl Totals {
             self.settle(left);
             self.settle(right);
         }
-        for node in above(left) {
-            self.settle(node);
-        }
+        // A node that stays as it was leaves all above it as they were.
+        let _ = above(left).all(|node| self.settle(node));
     }
 
     /// The first and the last leaf of a range, if it has any.
@@ -104,15 +103,18 @@ impl Totals {
         }
     }
 
-    /// Finds the largest number of a node from those of its children.
-    fn settle(&mut self, node: usize) {
+    /// Finds the largest number of a node from those of its children. Whether it is
+    /// another than before.
+    fn settle(&mut self, node: usize) -> bool {
         let child = node.saturating_mul(2);
         let pair = self.largest.get(child..child.saturating_add(2));
         let below = pair.and_then(|pair| pair.iter().max()).copied();
         let less = self.less.get(node).copied().unwrap_or(0);
-        if let (Some(slot), Some(below)) = (self.largest.get_mut(node), below) {
-            *slot = below.saturating_sub(less);
-        }
+        let (Some(slot), Some(below)) = (self.largest.get_mut(node), below) else {
+            return false;
+        };
+        let before = std::mem::replace(slot, below.saturating_sub(less));
+        before != *slot
     }
 }
 
