@@ -21,6 +21,7 @@ mod arena;
 mod binning;
 mod limit;
 mod log;
+mod make_room;
 mod poison;
 mod pool;
 mod retry;

@@ -256,6 +256,15 @@ impl<B: Copy> FreeSpace<B> {
         Some(self.nodes.at(*node).size)
     }
 
+    /// Whether an address is in one of the segments.
+    pub(crate) fn covers(&self, address: usize) -> bool {
+        let mut segments = self.segments.iter().flatten();
+        segments.any(|extent| {
+            let offset = address.checked_sub(extent.start);
+            offset.is_some_and(|offset| offset < extent.size)
+        })
+    }
+
     /// The bytes in use.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes

@@ -29,6 +29,8 @@ mod poison;
 mod pool;
 #[path = "adaptor/pool_streams.rs"]
 mod pool_streams;
+#[path = "adaptor/pool_upstream.rs"]
+mod pool_upstream;
 #[path = "adaptor/recorder.rs"]
 mod recorder;
 #[path = "adaptor/recorder_forms.rs"]

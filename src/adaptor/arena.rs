@@ -374,7 +374,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Arena<A> {
         let chunks = self.chunks(index)?;
         match self.give_idle_back(chunks, index) {
             (_, Some(error)) => Err(error),
-            (released, None) => Ok(released.saturating_add(self.upstream.trim(index)?)),
+            // What the layer below gives back includes these, if it keeps any.
+            (released, None) => Ok(released.max(self.upstream.trim(index)?)),
         }
     }
 }

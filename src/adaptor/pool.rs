@@ -136,7 +136,7 @@ impl<A: DeviceAllocator> Pool<A> {
     /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
     /// - [`ForkedProcess`](ErrorKind::ForkedProcess): the pool is a parent process's.
     pub fn status(&self, index: DeviceIndex) -> Result<PoolStatus> {
-        let device = self.core.device(index, Operation::MemoryInfo)?;
+        let device = self.core.device(index)?;
         Ok(device.status())
     }
 
@@ -146,7 +146,7 @@ impl<A: DeviceAllocator> Pool<A> {
     ///
     /// Those of [`status`](Self::status).
     pub fn counters(&self, index: DeviceIndex) -> Result<PoolCounters> {
-        let device = self.core.device(index, Operation::MemoryInfo)?;
+        let device = self.core.device(index)?;
         Ok(device.counters())
     }
 }
@@ -178,8 +178,7 @@ impl<A: DeviceAllocator> Core<A> {
     }
 
     /// The device, made ready.
-    fn device(&self, index: DeviceIndex, operation: Operation) -> Result<&PoolDevice> {
-        let _ = operation;
+    fn device(&self, index: DeviceIndex) -> Result<&PoolDevice> {
         let Some(device) = self.devices.get(usize::from(index)) else {
             let count = self.devices.len();
             let device = self.at(index);
@@ -215,7 +214,7 @@ impl<A: DeviceAllocator> Core<A> {
         index: DeviceIndex,
         order: Option<&Arc<StreamState>>,
     ) -> Result<DevicePtr> {
-        let device = self.device(index, Operation::Allocate)?;
+        let device = self.device(index)?;
         let size = match units(layout.size()) {
             0 => return Err(LayoutError::ZeroSize.into()),
             // The size is at most isize::MAX, so this does not wrap.
@@ -236,8 +235,9 @@ impl<A: DeviceAllocator> Core<A> {
         index: DeviceIndex,
         order: Option<&Arc<StreamState>>,
     ) -> Result<()> {
-        let device = self.device(index, Operation::Deallocate)?;
-        let fences = self.uses.fences((index, ptr.addr()), order)?;
+        let device = self.device(index)?;
+        let size = units(layout.size()).wrapping_shl(UNIT_LOG2);
+        let fences = self.uses.fences((index, ptr.addr()), size, order)?;
         if !fences.is_empty() {
             let mut heap = device.part(layout).lock();
             let given = heap.give_later(ptr.addr(), fences, order.cloned());

@@ -2,20 +2,14 @@
 //!
 //! Rank 4. Imports `allocator` and the words.
 
-use std::cell::Cell;
 use std::fmt;
 
+use super::make_room::{self, is_making_room};
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, forward, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Attempt, Error, Operation, OutOfMemory, Result};
 use crate::layout::DeviceLayout;
-use crate::unwind::caught;
-
-thread_local! {
-    /// Whether this thread is making room.
-    static MAKING_ROOM: Cell<bool> = const { Cell::new(false) };
-}
 
 /// An allocator that asks the program to make room when there is none, and then
 /// tries again.
@@ -64,7 +58,7 @@ impl<A> Retry<A> {
         Self {
             upstream,
             hook: Box::new(hook),
-            calls: 8,
+            calls: make_room::CALLS,
         }
     }
 
@@ -80,14 +74,6 @@ impl<A> Retry<A> {
     pub fn inner(&self) -> &A {
         &self.upstream
     }
-
-    /// Calls the hook, and returns whether it made room.
-    fn make_room(&self, report: &OutOfMemory) -> bool {
-        MAKING_ROOM.set(true);
-        let made = caught(|| (self.hook)(report));
-        MAKING_ROOM.set(false);
-        made == Some(true)
-    }
 }
 
 impl<A: DeviceAllocator> Retry<A> {
@@ -100,13 +86,13 @@ impl<A: DeviceAllocator> Retry<A> {
     ) -> Result<DevicePtr> {
         let device = Device::new(self.upstream.device_type(), index);
         let mut asked = false;
-        if !MAKING_ROOM.get() {
+        if !is_making_room() {
             for _ in 0..self.calls {
                 let Some(report) = error.out_of_memory() else {
                     return Err(error);
                 };
                 asked = true;
-                if !self.make_room(report) {
+                if !make_room::make_room(&self.hook, report) {
                     break;
                 }
                 let again = guarded(device, Operation::Allocate, || {
@@ -123,7 +109,7 @@ impl<A: DeviceAllocator> Retry<A> {
             report.tried.push(Attempt::Hook);
         }
         #[cfg(feature = "tracing")]
-        let _ = caught(|| tracing::warn!(error = %error, "device memory is out"));
+        let _ = crate::unwind::caught(|| tracing::warn!(error = %error, "device memory is out"));
         Err(error)
     }
 }

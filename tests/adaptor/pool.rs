@@ -102,7 +102,7 @@ fn fragmented_pool_reports() {
     assert_eq!(
         error.to_string(),
         "out of memory on cuda:0: 8192 bytes requested (align 64), 524288 in use, \
-         1048576 reserved, limit 1048576, largest free block 4096; \
+         1048576 reserved, limit 1048576, largest free block 4096, 0 of 1048576 free on the device; \
          tried search, drain, search, drain, search, trim"
     );
 
@@ -313,6 +313,53 @@ fn the_program_is_asked_to_make_room_under_no_lock_and_may_allocate() {
     let counters = pool.counters(0).unwrap();
     assert_eq!((counters.hooks, counters.failures), (3, 1));
     drop((third, fourth));
+}
+
+/// One that asked itself for ever would end the process.
+#[test]
+fn a_hook_that_finds_no_room_itself_is_not_asked_again_for_that() {
+    static POOL: OnceLock<Pool<FakeDevice>> = OnceLock::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let pool = PoolBuilder::new()
+        .on_out_of_memory(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let error = create(POOL.get().unwrap(), 2 * MIB).unwrap_err();
+            assert!(
+                !error
+                    .out_of_memory()
+                    .unwrap()
+                    .tried
+                    .contains(&Attempt::Hook)
+            );
+            true
+        })
+        .build(fake(MIB));
+    let pool = POOL.get_or_init(|| pool);
+
+    let error = create(pool, 2 * MIB).unwrap_err();
+
+    let tried = &error.out_of_memory().unwrap().tried;
+    let hooks = tried.iter().filter(|tried| **tried == Attempt::Hook);
+    assert_eq!((asked.load(Ordering::Relaxed), hooks.count()), (8, 8));
+    let counters = pool.counters(0).unwrap();
+    assert_eq!((counters.hooks, counters.failures), (8, 9));
+}
+
+#[test]
+fn what_a_thread_kept_that_is_gone_is_given_back_in_time() {
+    let pool = PoolBuilder::new().growth(MIB).build(fake(64 * MIB));
+    thread::scope(|scope| {
+        scope.spawn(|| drop(create(&pool, 100).unwrap()));
+    });
+    assert_eq!(pool.status(0).unwrap().cached, 256);
+
+    // Of sizes that are not kept, so that each is searched for.
+    for _ in 0..4 * 64 {
+        drop(create(&pool, MIB / 2).unwrap());
+    }
+
+    assert_eq!(pool.status(0).unwrap().cached, 0);
 }
 
 #[test]

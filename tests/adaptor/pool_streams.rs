@@ -21,6 +21,7 @@ const CUDA_0: Device = Device::new(DeviceType::Cuda, 0);
 /// A stream whose work is done when a test says so, or when it is waited for.
 #[derive(Debug, Default)]
 struct Stream {
+    device: DeviceIndex,
     number: u64,
     given: AtomicU64,
     done: AtomicU64,
@@ -31,7 +32,12 @@ struct Stream {
 
 impl Stream {
     fn new(number: u64) -> Arc<Self> {
+        Self::on(0, number)
+    }
+
+    fn on(device: DeviceIndex, number: u64) -> Arc<Self> {
         Arc::new(Self {
+            device,
             number,
             ..Self::default()
         })
@@ -110,7 +116,7 @@ unsafe impl DeviceAllocator for Bound {
 unsafe impl StreamAllocator for Bound {
     fn id(&self) -> StreamId {
         let number = self.1.number;
-        let device = CUDA_0;
+        let device = Device::new(DeviceType::Cuda, self.1.device);
         StreamId { device, number }
     }
 
@@ -267,6 +273,71 @@ fn a_block_that_others_use_is_nobodys_before_their_work_is_done() {
     drop(again);
     assert_eq!(second.fences(), 1, "a use is forgotten with its block");
     drop(two);
+}
+
+#[test]
+fn a_use_of_a_part_of_a_block_is_one_of_the_block() {
+    let (_, pool, [(_, one), (second, two)]) = rig();
+    let block = create(&one, MIB).unwrap();
+    let part = block.ptr().checked_add(MIB - 1).unwrap();
+    pool.record_use(part, 0, &second).unwrap();
+    second.give_work();
+
+    drop(block);
+
+    assert_eq!(second.fences(), 1);
+    assert!(create(&one, 100).is_ok_and(|_| second.waits.load(Ordering::Relaxed) == 1));
+    drop(two);
+}
+
+#[test]
+fn a_use_of_memory_that_is_not_the_pools_is_refused_and_costs_nothing_later() {
+    let (fake, pool, [(_, one), (second, _)]) = rig();
+    let block = create(&one, 100).unwrap();
+    let end = block.ptr().checked_add(MIB).unwrap();
+    let foreign = FakeDevice::new(DeviceType::Cuda, 1);
+    let other = create(&Arc::new(foreign), 100).unwrap();
+
+    for (ptr, index) in [(end, 0), (other.ptr(), 0), (block.ptr(), 1)] {
+        assert!(pool.record_use(ptr, index, &second).is_err());
+    }
+
+    drop(block);
+    assert_eq!(second.fences(), 0);
+    assert_eq!(fake.live_blocks(), 1);
+}
+
+#[test]
+fn blocks_that_a_stream_keeps_are_counted_also_when_it_is_forgotten() {
+    let (_, pool, [(_, one), _]) = rig();
+    for _ in 0..10 {
+        drop(create(&one, 100).unwrap());
+    }
+    assert_eq!(pool.counters(0).unwrap().cache_hits, 9);
+
+    drop(one);
+    pool.trim(0).unwrap();
+
+    assert_eq!(pool.counters(0).unwrap().cache_hits, 9);
+}
+
+#[test]
+fn a_stream_of_one_device_is_not_forgotten_with_those_of_another() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 2);
+    let pool = PoolBuilder::new().growth(MIB).build(Streams(fake));
+    let stream = Stream::on(1, 1);
+    let handle = Arc::new(pool.on_stream(&stream).unwrap());
+    let layout = DeviceLayout::from_size(MIB / 2).unwrap();
+    let there = Arc::clone(&handle) as Arc<dyn DeviceAllocator>;
+    drop(DeviceMemoryBuffer::create_with(there, layout, 1).unwrap());
+    drop(handle);
+
+    pool.trim(0).unwrap();
+    assert_eq!(pool.status(1).unwrap().waiting, MIB / 2);
+    assert!(Arc::strong_count(&stream) > 1);
+
+    assert_eq!(pool.trim(1).unwrap(), MIB);
+    assert_eq!(Arc::strong_count(&stream), 1);
 }
 
 #[test]

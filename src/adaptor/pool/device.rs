@@ -81,6 +81,12 @@ impl PoolDevice {
         found
     }
 
+    /// Whether an address is in memory that is held.
+    pub(super) fn holds(&self, ptr: DevicePtr) -> bool {
+        let holds = |part: &Mutex<Heap>| part.lock().space.covers(ptr.addr());
+        self.parts().into_iter().any(holds)
+    }
+
     /// The bytes held from the layer below.
     pub(super) fn reserved(&self) -> usize {
         let reserved = self.parts().map(|part| part.lock().reserved());
@@ -89,10 +95,7 @@ impl PoolDevice {
 
     /// The bytes held and not in blocks that were handed out or kept.
     pub(super) fn unused(&self) -> usize {
-        let unused = self.parts().map(|part| {
-            let heap = part.lock();
-            heap.reserved().saturating_sub(heap.used())
-        });
+        let unused = self.parts().map(|part| part.lock().unused());
         unused.into_iter().fold(0, usize::saturating_add)
     }
 
@@ -102,6 +105,7 @@ impl PoolDevice {
             let heap = part.lock();
             counters.searches = counters.searches.wrapping_add(heap.searches);
             counters.found = counters.found.wrapping_add(heap.found);
+            counters.cache_hits = counters.cache_hits.wrapping_add(heap.stream_hits());
         }
         counters
     }

@@ -42,7 +42,7 @@ pub(super) enum Holding {
 
 /// The blocks that were freed in the order of one stream.
 #[derive(Debug)]
-struct StreamLots {
+pub(super) struct StreamLots {
     stream: Arc<StreamState>,
     lots: Vec<StreamLot>,
 }
@@ -72,7 +72,11 @@ pub(super) struct Heap {
     pub(super) space: FreeSpace<Base>,
     streams: Vec<StreamLots>,
     pending: Vec<Pending>,
+    /// The bytes of all segments, and of those on their way back to the layer below.
     reserved: usize,
+    leaving: usize,
+    /// Hits of the slots of streams that were forgotten.
+    past_hits: u64,
     /// Searches for a free block, and those that found one.
     pub(super) searches: u64,
     pub(super) found: u64,
@@ -88,6 +92,8 @@ impl Heap {
             streams: Vec::new(),
             pending: Vec::new(),
             reserved: 0,
+            leaving: 0,
+            past_hits: 0,
             searches: 0,
             found: 0,
         }
@@ -149,7 +155,7 @@ impl Heap {
     }
 
     /// Takes unused segments away, until there are no more or `enough` says so of
-    /// the bytes taken.
+    /// the bytes taken. Each is held until [`gave_back`](Self::gave_back).
     pub(super) fn remove_unused(&mut self, enough: impl Fn(usize) -> bool) -> Vec<Base> {
         let mut removed = Vec::new();
         let mut bytes = 0_usize;
@@ -161,10 +167,22 @@ impl Heap {
                 let size = base.layout.size();
                 bytes = bytes.saturating_add(size);
                 self.reserved = self.reserved.saturating_sub(size);
+                self.leaving = self.leaving.saturating_add(size);
                 removed.push(base);
             }
         }
         removed
+    }
+
+    /// The layer below has a segment back that was taken away.
+    pub(super) fn gave_back(&mut self, base: Base) {
+        self.leaving = self.leaving.saturating_sub(base.layout.size());
+    }
+
+    /// The layer below did not take a segment back. `None` if there are too many.
+    pub(super) fn take_back(&mut self, base: Base) -> Option<()> {
+        self.gave_back(base);
+        self.add(base)
     }
 
     /// Closes the lots of streams that hold anything, so that a fence made after
@@ -190,11 +208,12 @@ impl Heap {
         unfenced
     }
 
-    /// Notes the fence of a closed lot.
-    pub(super) fn set_fence(&mut self, lot: Lot, fence: Arc<dyn Fence>) {
+    /// Notes the fence of a closed lot, if another thread has not.
+    pub(super) fn set_fence(&mut self, lot: Lot, fence: &Arc<dyn Fence>) {
         let mut lots = self.streams.iter_mut().flat_map(|own| &mut own.lots);
-        if let Some(own) = lots.find(|own| own.lot == lot) {
-            own.fence = Some(fence);
+        let lot = lots.find(|own| own.lot == lot);
+        if let Some(own) = lot.filter(|own| own.closed && own.fence.is_none()) {
+            own.fence = Some(Arc::clone(fence));
         }
     }
 
@@ -243,20 +262,33 @@ impl Heap {
         }
     }
 
-    /// Forgets a stream if nothing of it is left, and says whether nothing is.
-    pub(super) fn forget(&mut self, stream: &Arc<StreamState>) -> bool {
-        let Some(at) = self.position(stream) else {
-            return true;
-        };
-        let space = &mut self.space;
-        let mut lots = self.streams.get(at).into_iter().flat_map(|own| &own.lots);
-        let empty = lots.all(|own| space.bytes_of(own.lot) == 0);
-        if empty {
-            for own in self.streams.swap_remove(at).lots {
-                space.open(own.lot);
-            }
+    /// Whether nothing of a stream is left here: no block that it keeps, that waits
+    /// for it, or that is going to.
+    pub(super) fn is_idle(&self, stream: &Arc<StreamState>) -> bool {
+        let of_stream = |order: &Arc<StreamState>| Arc::ptr_eq(order, stream);
+        let mut orders = self
+            .pending
+            .iter()
+            .filter_map(|pending| pending.order.as_ref());
+        let own = self.streams.iter().filter(|own| of_stream(&own.stream));
+        let mut lots = own.flat_map(|own| &own.lots);
+        (!self.is_cached || stream.slots.bytes() == 0)
+            && !orders.any(of_stream)
+            && lots.all(|own| self.space.bytes_of(own.lot) == 0)
+    }
+
+    /// Forgets a stream of which nothing is left. What was known of it is the caller's
+    /// to drop, once the lock is not held.
+    pub(super) fn forget(&mut self, stream: &Arc<StreamState>) -> Option<StreamLots> {
+        let at = self.position(stream)?;
+        let known = self.streams.swap_remove(at);
+        for own in &known.lots {
+            self.space.open(own.lot);
         }
-        empty
+        if self.is_cached {
+            self.past_hits = self.past_hits.wrapping_add(stream.slots.hits());
+        }
+        Some(known)
     }
 
     /// Gets ready for blocks that are freed in the order of a stream.
@@ -266,7 +298,19 @@ impl Heap {
 
     /// The bytes held from the layer below.
     pub(super) fn reserved(&self) -> usize {
-        self.reserved
+        self.reserved.saturating_add(self.leaving)
+    }
+
+    /// The bytes of segments that are in no block which was not given back.
+    pub(super) fn unused(&self) -> usize {
+        self.reserved.saturating_sub(self.used())
+    }
+
+    /// How many blocks streams had that they kept.
+    pub(super) fn stream_hits(&self) -> u64 {
+        let hits = self.streams.iter().map(|own| own.stream.slots.hits());
+        let now = hits.filter(|_| self.is_cached).fold(0, u64::wrapping_add);
+        self.past_hits.wrapping_add(now)
     }
 
     /// The bytes in blocks that were not given back.
@@ -291,7 +335,7 @@ impl Heap {
             .saturating_add(pending)
             .saturating_add(cached_by_streams);
         PoolStatus {
-            reserved: self.reserved,
+            reserved: self.reserved(),
             persistent: 0,
             in_use: self.used().saturating_sub(not_in_use),
             cached,

@@ -13,6 +13,7 @@ use super::Core;
 use super::device::PoolDevice;
 use super::heap::{Base, Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
+use crate::adaptor::make_room;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, guarded};
 use crate::device::DeviceIndex;
@@ -20,7 +21,6 @@ use crate::error::{AllocatorFault, Attempt, Error, ErrorKind, Operation, OutOfMe
 use crate::free_failure::{self, FreeFailure};
 use crate::layout::DeviceLayout;
 use crate::stream::Fence;
-use crate::unwind::caught;
 
 /// A request that is on the ladder.
 struct Climb<'a, A: DeviceAllocator> {
@@ -54,6 +54,9 @@ impl<A: DeviceAllocator> Core<A> {
             tried: vec![Attempt::Search],
             refusal: None,
         };
+        let mut hook = self.options.make_room.as_deref();
+        hook = hook.filter(|_| !make_room::is_making_room());
+        let mut calls = 0..make_room::CALLS;
         loop {
             let turn = device.turn.lock();
             let found = climb.rungs()?;
@@ -62,14 +65,13 @@ impl<A: DeviceAllocator> Core<A> {
                 return Ok(ptr);
             }
             let mut report = climb.report();
-            let Some(make_room) = &self.options.make_room else {
-                device.tally.failures.add();
-                return Err(report.into());
-            };
-            device.tally.hooks.add();
-            climb.tried.push(Attempt::Hook);
-            report.tried.push(Attempt::Hook);
-            if !caught(|| make_room(&report)).unwrap_or(false) {
+            let made = hook.filter(|_| calls.next().is_some()).is_some_and(|hook| {
+                device.tally.hooks.add();
+                climb.tried.push(Attempt::Hook);
+                report.tried.push(Attempt::Hook);
+                make_room::make_room(hook, &report)
+            });
+            if !made {
                 device.tally.failures.add();
                 return Err(report.into());
             }
@@ -101,17 +103,33 @@ impl<A: DeviceAllocator> Core<A> {
             for (stream, lot) in unfenced {
                 // Without a fence the lot is as it was, and is tried again.
                 if let Ok(fence) = stream.fence() {
-                    part.lock().set_fence(lot, fence);
+                    part.lock().set_fence(lot, &fence);
                 }
             }
             let_go(part);
         }
-        self.streams.lock().retain(|stream| {
-            let gone = !stream.has_handles()
-                && stream.slots.bytes() == 0
-                && device.parts().iter().all(|part| part.lock().forget(stream));
-            !gone
+        self.forget_streams();
+    }
+
+    /// Forgets the streams of which nothing is left.
+    fn forget_streams(&self) {
+        let parts = || {
+            let devices = self.devices.iter().filter_map(OnceLock::get);
+            devices.flat_map(|device| device.parts())
+        };
+        let mut streams = self.streams.lock();
+        let idle = streams.extract_if(.., |stream| {
+            !stream.has_handles() && parts().all(|part| part.lock().is_idle(stream))
         });
+        let idle: Vec<_> = idle.collect();
+        let lots = idle.iter().flat_map(|stream| {
+            let lots = parts().map(|part| part.lock().forget(stream));
+            lots.collect::<Vec<_>>()
+        });
+        let lots: Vec<_> = lots.collect();
+        drop(streams);
+        // What calls the program when it is dropped is dropped under no lock.
+        drop((lots, idle));
     }
 
     /// Gives unused segments back until `keep` bytes of unused memory are left.
@@ -125,9 +143,12 @@ impl<A: DeviceAllocator> Core<A> {
                 match self.give_back(device, base) {
                     Err(error) if !error.is_shut_down() => {
                         // Still allocated, so still ours.
-                        part.lock().add(base);
+                        if part.lock().take_back(base).is_none() {
+                            lost(device, base, error);
+                        }
                     }
                     _ => {
+                        part.lock().gave_back(base);
                         device.tally.released.add();
                         released = released.saturating_add(base.layout.size());
                     }
@@ -158,20 +179,19 @@ impl<A: DeviceAllocator> Core<A> {
         })
     }
 
-    /// Waits for frees and gives all unused segments back.
+    /// Waits for frees and gives all unused segments back. Waits for nobody's turn: two
+    /// pools may have each other trimmed.
     pub(super) fn trim(&self, index: DeviceIndex) -> Result<usize> {
-        let device = self.device(index, Operation::Trim)?;
-        let turn = device.turn.lock();
+        let device = self.device(index)?;
         self.drain(device, true);
         let released = self.release(device, 0);
-        drop(turn);
         let below = self.upstream.trim(index)?;
         Ok(below.max(released))
     }
 
     /// What the layer below says, with unused memory counted as free.
     pub(super) fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
-        let device = self.device(index, Operation::MemoryInfo)?;
+        let device = self.device(index)?;
         let Some(below) = self.upstream.memory_info(index)? else {
             return Ok(None);
         };
@@ -283,9 +303,10 @@ impl<A: DeviceAllocator> Climb<'_, A> {
             || self.add(part, base),
             |fault| Err(ErrorKind::BadAllocator { device: at, fault }.into()),
         );
-        if found.is_err() {
-            // If this fails too, the segment is lost.
-            let _ = core.give_back(device, base);
+        if found.is_err()
+            && let Err(error) = core.give_back(device, base)
+        {
+            lost(device, base, error);
         }
         found
     }
@@ -320,6 +341,12 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         if limit < usize::MAX {
             report.limit = Some(limit);
         }
+        if report.device_total.is_none() {
+            let below = self.core.upstream.memory_info(self.device.device.index());
+            let below = below.ok().flatten();
+            report.device_free = below.map(|below| below.free);
+            report.device_total = below.map(|below| below.total);
+        }
         if report.tried.len() < self.tried.len() {
             report.tried.clone_from(&self.tried);
         }
@@ -336,6 +363,19 @@ fn is_done(device: &PoolDevice, fence: &dyn Fence, wait: bool) -> bool {
     match done {
         Ok(done) => done,
         Err(error) => error.is_shut_down(),
+    }
+}
+
+/// Tells of a segment that could not be given back and is in no pool.
+#[cold]
+fn lost(device: &PoolDevice, base: Base, error: Error) {
+    if !error.is_shut_down() {
+        free_failure::report(FreeFailure {
+            device: device.device,
+            ptr: base.ptr,
+            layout: base.layout,
+            error,
+        });
     }
 }
 
@@ -362,15 +402,10 @@ impl<A: DeviceAllocator> Drop for Core<A> {
         for device in self.devices.iter().filter_map(OnceLock::get) {
             self.drain(device, true);
             for part in device.parts() {
-                for base in part.lock().remove_unused(|_| false) {
-                    match self.give_back(device, base) {
-                        Err(error) if !error.is_shut_down() => free_failure::report(FreeFailure {
-                            device: device.device,
-                            ptr: base.ptr,
-                            layout: base.layout,
-                            error,
-                        }),
-                        _ => {}
+                let removed = part.lock().remove_unused(|_| false);
+                for base in removed {
+                    if let Err(error) = self.give_back(device, base) {
+                        lost(device, base, error);
                     }
                 }
             }

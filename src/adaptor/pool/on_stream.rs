@@ -2,7 +2,7 @@
 //!
 //! Rank 4. Part of `adaptor::pool`. Imports `allocator`, `stream` and the words.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use super::{Core, Pool, cached_units};
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, forward, guarded};
 use crate::device::{Device, DeviceIndex};
-use crate::error::{ErrorKind, Operation, Result};
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
 use crate::stream::{Fence, StreamAllocator, StreamId, StreamOrdered};
 
@@ -74,7 +74,7 @@ impl<A: StreamOrdered> Pool<A> {
             state,
         };
         let index = handle.state.id.device.index();
-        let device = self.core.device(index, Operation::Open)?;
+        let device = self.core.device(index)?;
         let ready = device.transient.lock().expect(&handle.state);
         match ready {
             Some(()) => Ok(handle),
@@ -82,18 +82,29 @@ impl<A: StreamOrdered> Pool<A> {
         }
     }
 
-    /// Tells that work on `stream`, of any device, uses the block at `ptr` on the
-    /// device `index`. When the block is freed, nobody has it again before the work
+    /// Tells that work on `stream`, of any device, uses the block of the device `index`
+    /// that `ptr` is in. When the block is freed, nobody has it again before the work
     /// given to the stream until then is done.
     ///
     /// Each use costs an event at the free. The layer below is not told.
     ///
     /// # Errors
     ///
-    /// Those of [`on_stream`](Self::on_stream).
+    /// - those of [`on_stream`](Self::on_stream).
+    /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`Backend`](ErrorKind::Backend): `ptr` is in no memory of the pool.
     pub fn record_use(&self, ptr: DevicePtr, index: DeviceIndex, stream: &A::Stream) -> Result<()> {
+        let device = self.core.device(index)?;
+        if !device.holds(ptr) {
+            let message = format!("{ptr} is in no memory of the pool");
+            return Err(Error::backend(
+                device.device,
+                Operation::Synchronize,
+                message,
+            ));
+        }
         let (_, state) = self.core.stream(stream, false)?;
-        self.core.uses.record((index, ptr.addr()), state);
+        self.core.uses.record((index, ptr.addr()), &state);
         Ok(())
     }
 }
@@ -201,15 +212,15 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
     }
 }
 
-/// Which streams use blocks, by device and address.
+/// Which streams use memory, by device and address.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    streams: Mutex<HashMap<Block, Vec<Arc<StreamState>>>>,
-    /// How many blocks are in the map, to leave it alone when there are none.
+    streams: Mutex<BTreeMap<Place, Vec<Arc<StreamState>>>>,
+    /// How many places are in the map, to leave it alone when there are none.
     count: AtomicUsize,
 }
 
-type Block = (DeviceIndex, usize);
+type Place = (DeviceIndex, usize);
 
 impl Uses {
     #[inline]
@@ -217,41 +228,60 @@ impl Uses {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn record(&self, block: Block, stream: Arc<StreamState>) {
+    fn record(&self, place: Place, stream: &Arc<StreamState>) {
         let mut streams = self.streams.lock();
-        let of_block = streams.entry(block).or_default();
-        if !of_block.iter().any(|known| known.id == stream.id) {
-            of_block.push(stream);
+        let here = streams.entry(place).or_default();
+        if !here.iter().any(|known| known.id == stream.id) {
+            here.push(Arc::clone(stream));
         }
         self.count.store(streams.len(), Ordering::Release);
     }
 
-    /// A fence for each stream that uses a block, besides the one in the order of
-    /// which it is freed. The uses are forgotten, unless a fence can not be had.
+    /// A fence for each stream that uses a part of the `size` bytes at a place, besides
+    /// the one in the order of which they are freed. The uses are forgotten, unless a
+    /// fence can not be had.
     pub(super) fn fences(
         &self,
-        block: Block,
+        place: Place,
+        size: usize,
         order: Option<&Arc<StreamState>>,
     ) -> Result<Vec<Arc<dyn Fence>>> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        let own = order.map(|order| order.id);
-        let of_block = self.take(block);
-        let others = of_block.iter().filter(|stream| Some(stream.id) != own);
-        let fences: Result<Vec<_>> = others.map(|stream| stream.fence()).collect();
-        if fences.is_err() {
-            for stream in of_block {
-                self.record(block, stream);
+        let uses = self.take(place, size);
+        let mut known: Vec<StreamId> = order.iter().map(|order| order.id).collect();
+        let mut fences = Vec::new();
+        for (_, stream) in &uses {
+            if known.contains(&stream.id) {
+                continue;
             }
+            match stream.fence() {
+                Ok(fence) => fences.push(fence),
+                Err(error) => {
+                    for (place, stream) in &uses {
+                        self.record(*place, stream);
+                    }
+                    return Err(error);
+                }
+            }
+            known.push(stream.id);
         }
-        fences
+        Ok(fences)
     }
 
-    fn take(&self, block: Block) -> Vec<Arc<StreamState>> {
+    /// Takes the uses of the `size` bytes at a place out.
+    fn take(&self, (index, start): Place, size: usize) -> Vec<(Place, Arc<StreamState>)> {
         let mut streams = self.streams.lock();
-        let of_block = streams.remove(&block).unwrap_or_default();
+        let end = start.saturating_add(size);
+        let places = streams.range((index, start)..(index, end));
+        let places: Vec<Place> = places.map(|(place, _)| *place).collect();
+        let mut uses = Vec::new();
+        for place in places {
+            let here = streams.remove(&place).unwrap_or_default();
+            uses.extend(here.into_iter().map(|stream| (place, stream)));
+        }
         self.count.store(streams.len(), Ordering::Release);
-        of_block
+        uses
     }
 }

@@ -59,9 +59,9 @@ impl PoolBuilder {
         }
     }
 
-    /// How much the first request takes from the layer below, if it is not more
-    /// itself. 0 unless said otherwise, which leaves it to
-    /// [`growth`](Self::growth).
+    /// How much a request takes from the layer below, if it is not more itself, while
+    /// nothing is held: the first one, and one after all was given back. 0 unless said
+    /// otherwise, which leaves it to [`growth`](Self::growth).
     pub fn initial(mut self, bytes: usize) -> Self {
         self.initial = bytes;
         self
@@ -105,11 +105,11 @@ impl PoolBuilder {
     }
 
     /// Asks `hook` to make room when there is none, and tries again for as long as
-    /// it returns `true`.
+    /// it returns `true`, up to eight times for one allocation.
     ///
     /// It is called under no lock, on the thread that allocates, with the report
-    /// that would be the error. It may allocate and free, of this pool too. One
-    /// that panics counts as `false`.
+    /// that would be the error. It may allocate and free, of this pool too: what it
+    /// asks for itself calls no hook again. One that panics counts as `false`.
     pub fn on_out_of_memory(
         mut self,
         hook: impl Fn(&OutOfMemory) -> bool + Send + Sync + 'static,

@@ -40,6 +40,8 @@ pub(super) struct Slots {
     rows_log2: u32,
     /// As many as a power of two.
     groups: Box<[OnceLock<Group>]>,
+    /// Counts sweeps, to sweep another row each time.
+    swept: Count,
 }
 
 /// The slots of some threads. Aligned so that two share no cache line.
@@ -50,8 +52,6 @@ struct Group {
     hits: Count,
     /// Counts blocks that gave way, to have another slot give way each time.
     displaced: Count,
-    /// Counts sweeps, to sweep another row each time.
-    swept: Count,
 }
 
 /// The slots of some sizes: a cache line.
@@ -77,6 +77,7 @@ impl Slots {
             largest,
             rows_log2: needed.next_power_of_two().trailing_zeros(),
             groups: (0..groups).map(|_| OnceLock::new()).collect(),
+            swept: Count::default(),
         }
     }
 
@@ -138,17 +139,15 @@ impl Slots {
         }
     }
 
-    /// Takes the blocks of one row of this thread's group out, of another each time.
+    /// Takes the blocks of one row of each group out, of another row each time. To be
+    /// called by one thread at a time.
     #[inline]
     pub(super) fn sweep(&self) -> impl Iterator<Item = DevicePtr> {
-        let group = (self.largest > 0).then(|| self.group());
-        let row = group.and_then(|group| {
-            group.swept.add_alone();
-            let turn = usize::try_from(group.swept.get()).unwrap_or(0);
-            group.rows.get(turn & self.row_mask())
-        });
-        let slots = row.into_iter().flat_map(|row| &row.0);
-        slots.filter_map(take_any)
+        self.swept.add_alone();
+        let row = usize::try_from(self.swept.get()).unwrap_or(0) & self.row_mask();
+        let groups = self.groups.iter().filter_map(OnceLock::get);
+        let slots = groups.filter_map(move |group| group.rows.get(row));
+        slots.flat_map(|row| &row.0).filter_map(take_any)
     }
 
     /// Takes all blocks out.
@@ -229,7 +228,6 @@ impl Group {
             rows: (0..rows).map(|_| Row::empty()).collect(),
             hits: Count::default(),
             displaced: Count::default(),
-            swept: Count::default(),
         }
     }
 

@@ -1,0 +1,32 @@
+//! Asking the program to make room.
+//!
+//! Rank 4. Part of `adaptor`. Imports the words.
+//!
+//! For all adaptors that do: what a hook asks for itself calls no hook again, so one
+//! that finds no room either ends.
+
+use std::cell::Cell;
+
+use crate::error::OutOfMemory;
+use crate::unwind::caught;
+
+thread_local! {
+    /// Whether this thread is making room.
+    static MAKING_ROOM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How often a hook is called for one allocation unless said otherwise.
+pub(super) const CALLS: usize = 8;
+
+/// Whether this thread is in a hook.
+pub(super) fn is_making_room() -> bool {
+    MAKING_ROOM.get()
+}
+
+/// Calls `hook`, and returns whether it made room. One that panics made none.
+pub(super) fn make_room(hook: &dyn Fn(&OutOfMemory) -> bool, report: &OutOfMemory) -> bool {
+    MAKING_ROOM.set(true);
+    let made = caught(|| hook(report));
+    MAKING_ROOM.set(false);
+    made == Some(true)
+}
