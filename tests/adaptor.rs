@@ -27,6 +27,8 @@ mod observed;
 mod poison;
 #[path = "adaptor/pool.rs"]
 mod pool;
+#[path = "adaptor/pool_model.rs"]
+mod pool_model;
 #[path = "adaptor/pool_streams.rs"]
 mod pool_streams;
 #[path = "adaptor/pool_upstream.rs"]

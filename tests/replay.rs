@@ -39,6 +39,26 @@ fn fake() -> FakeDevice {
 }
 
 #[test]
+fn a_free_that_failed_did_not_happen() {
+    let log = Log::parse(
+        "Action,Pointer,Size\n\
+         allocate,0x100,64\n\
+         free,0x100,64\n\
+         free failure,0x100,64\n\
+         free,0x100,64\n\
+         allocate,0x200,32\n\
+         free,0x200,32\n\
+         free failure,0x200,32\n",
+    );
+
+    let log = log.unwrap();
+    let frees = log.trace.steps().iter();
+    let frees = frees.filter(|step| matches!(step, Step::Free { .. }));
+    assert_eq!((frees.count(), log.leaked), (1, 1));
+    assert!(Log::parse("Action,Pointer,Size\nfree failure,0x100,64\n").is_err());
+}
+
+#[test]
 fn a_log_of_rmm_is_a_trace() {
     let log = Log::parse(RMM).unwrap();
 
@@ -91,7 +111,7 @@ fn what_is_wrong_with_a_log_is_said_with_its_line() {
     );
     assert_eq!(
         refusal("steal,0x10,8,"),
-        "line 3: \"steal\" is no action: expected allocate, free or allocate failure"
+        "line 3: \"steal\" is no action: expected allocate, free, allocate failure or free failure"
     );
     assert_eq!(refusal("free,here,8,"), "line 3: \"here\" is no address");
     assert_eq!(refusal("free,0x10,-8,"), "line 3: \"-8\" is no size");

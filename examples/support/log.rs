@@ -3,14 +3,16 @@
 //! A log is text in lines of fields between commas. The first line names the
 //! columns: `Action`, `Pointer` and `Size` must be there, `Tag` may be, and others,
 //! such as RMM's `Thread`, `Time` and `Stream`, are passed over, so the calls of
-//! several threads are replayed by one, in the order of the log.
+//! several threads are replayed by one, in the order of the log. A `free failure`,
+//! which this crate's logs may have, says that the last free of its pointer did not
+//! happen.
 
 #![allow(
     dead_code,
     reason = "each program that includes this uses a part of it"
 )]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use device_memory::Tag;
 
@@ -29,7 +31,9 @@ pub(crate) enum LogError {
         found: usize,
         expected: usize,
     },
-    #[error("line {line}: {text:?} is no action: expected allocate, free or allocate failure")]
+    #[error(
+        "line {line}: {text:?} is no action: expected allocate, free, allocate failure or free failure"
+    )]
     Action { line: usize, text: String },
     #[error("line {line}: {text:?} is no address")]
     Pointer { line: usize, text: String },
@@ -90,6 +94,30 @@ impl Columns {
             tag: find("Tag"),
         })
     }
+
+    /// The lines of frees that failed, and those that say so.
+    fn failed_frees<'t>(&self, lines: impl Iterator<Item = (usize, &'t str)>) -> HashSet<usize> {
+        let mut frees = HashMap::new();
+        let mut failed = HashSet::new();
+        for (line, text) in lines {
+            let field = |column| text.split(',').nth(column).map(str::trim);
+            let pointer = field(self.pointer);
+            match field(self.action) {
+                Some("free") => {
+                    frees.insert(pointer, line);
+                }
+                Some("free failure") => failed.extend(
+                    frees
+                        .remove(&pointer)
+                        .map(|free| [free, line])
+                        .into_iter()
+                        .flatten(),
+                ),
+                _ => {}
+            }
+        }
+        failed
+    }
 }
 
 /// A block that a log has allocated and not freed.
@@ -107,8 +135,9 @@ impl Log {
         let columns = Columns::read(header)?;
         let mut log = Self::default();
         let mut live: HashMap<u64, Live> = HashMap::new();
+        let failed = columns.failed_frees(lines.clone());
         for (line, text) in lines {
-            if !text.trim().is_empty() {
+            if !text.trim().is_empty() && !failed.contains(&line) {
                 log.line(line, text, &columns, &mut live)?;
             }
         }

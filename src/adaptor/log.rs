@@ -122,7 +122,8 @@ impl<A> Observed<A, Logger> {
     /// `Thread,Time,Action,Pointer,Size,Stream` and a first line that names them.
     ///
     /// The time is that of the day, in UTC, with microseconds. The action is one of
-    /// `allocate`, `allocate failure`, `free` and `free failure`. The stream is
+    /// `allocate`, `allocate failure`, `free` and `free failure`; the last, which RMM
+    /// does not write, says that the free before it did not happen. The stream is
     /// always `0x0`. A log holds the events of all devices; put one over the
     /// allocator of each to have them apart.
     ///

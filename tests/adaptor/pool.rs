@@ -588,7 +588,10 @@ fn eight_threads_are_given_no_byte_twice_and_all_of_it_comes_back() {
     assert_eq!(status.in_use, 0);
     assert_eq!(status.reserved, status.free + status.cached);
     let counters = pool.counters(0).unwrap();
-    assert!(counters.cache_hits + counters.found + counters.grown <= 16_000 + counters.grown);
+    // Hits of threads that share a group may be missed, none is counted twice.
+    let served = counters.cache_hits + counters.found + counters.grown;
+    assert!((8_000..=16_000).contains(&served), "{counters:?}");
+    assert!(counters.upstream >= counters.grown);
     assert_eq!(counters.failures, 0);
     assert_eq!(pool.trim(0).unwrap(), status.reserved);
     fake.assert_clean();
