@@ -3,13 +3,16 @@
 
 #![expect(unsafe_code, reason = "a test double of an unsafe trait")]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use device_memory::adaptor::{
     Fence, Pool, PoolBuilder, PoolOnStream, StreamAllocator, StreamId, StreamOrdered,
 };
-use device_memory::testing::{FakeDevice, conformance::Conformance};
+use device_memory::testing::conformance::Conformance;
+use device_memory::testing::{FakeDevice, FaultInjector, fail_each_call, panic_each_call};
 use device_memory::{
     Attempt, Device, DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr,
     DeviceType, Error, ErrorKind, Operation, Result,
@@ -72,13 +75,14 @@ impl Fence for Mark {
     }
 }
 
+/// An allocator whose work is in the order of such streams.
 #[derive(Clone, Debug)]
-struct Streams(FakeDevice);
+struct Streams<A = FakeDevice>(A);
 
 #[derive(Debug)]
-struct Bound(FakeDevice, Arc<Stream>);
+struct Bound<A>(A, Arc<Stream>);
 
-macro_rules! blocks_of_the_fake {
+macro_rules! blocks_of_the_allocator {
     () => {
         fn device_type(&self) -> DeviceType {
             self.0.device_type()
@@ -102,18 +106,18 @@ macro_rules! blocks_of_the_fake {
     };
 }
 
-// SAFETY: it is the fake by another name.
-unsafe impl DeviceAllocator for Streams {
-    blocks_of_the_fake!();
+// SAFETY: it is the allocator by another name.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Streams<A> {
+    blocks_of_the_allocator!();
 }
 
-// SAFETY: it is the fake by another name.
-unsafe impl DeviceAllocator for Bound {
-    blocks_of_the_fake!();
+// SAFETY: it is the allocator by another name.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Bound<A> {
+    blocks_of_the_allocator!();
 }
 
 // SAFETY: fences compare counts of the stream; there is no driver.
-unsafe impl StreamAllocator for Bound {
+unsafe impl<A: DeviceAllocator> StreamAllocator for Bound<A> {
     fn id(&self) -> StreamId {
         let number = self.1.number;
         let device = Device::new(DeviceType::Cuda, self.1.device);
@@ -134,12 +138,12 @@ unsafe impl StreamAllocator for Bound {
     }
 }
 
-// SAFETY: what is bound copies by the same fake.
-unsafe impl StreamOrdered for Streams {
+// SAFETY: what is bound copies by the same allocator.
+unsafe impl<A: DeviceAllocator + Clone + 'static> StreamOrdered for Streams<A> {
     type Stream = Arc<Stream>;
-    type Bound = Bound;
+    type Bound = Bound<A>;
 
-    fn bind(&self, stream: &Arc<Stream>) -> Result<Bound> {
+    fn bind(&self, stream: &Arc<Stream>) -> Result<Bound<A>> {
         Ok(Bound(self.0.clone(), Arc::clone(stream)))
     }
 }
@@ -179,6 +183,95 @@ fn a_handle_keeps_the_contract_of_an_allocator() {
 
     assert_eq!(pool.status(0).unwrap().in_use, 0);
     drop((handle, pool));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_handle_loses_nothing_whichever_call_fails_or_panics() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let work = |injector: &Arc<FaultInjector<FakeDevice>>| -> Result<()> {
+        let below = Streams(Arc::clone(injector));
+        let pool = PoolBuilder::new().growth(MIB).cache_limit(0).build(below);
+        let handles = [1, 2].map(|number| pool.on_stream(&Stream::new(number)));
+        let [one, two] = handles;
+        let (one, two) = (Arc::new(one?), Arc::new(two?));
+        let mut first = create(&one, MIB / 2)?;
+        first.fill(7)?;
+        let second = create(&two, 2 * MIB)?;
+        drop(first);
+        let mut third = create(&two, MIB)?;
+        third.copy_from_host_at(0, &second.to_vec()?[..MIB])?;
+        third.free().map_err(|failure| failure.error)?;
+        pool.trim(0)?;
+        Ok(())
+    };
+
+    let failed = fail_each_call(&fake, |injector| work(injector)).unwrap();
+    let panicked = panic_each_call(&fake, |injector| work(injector)).unwrap();
+
+    assert!(failed.calls >= 6, "{failed:?}");
+    assert_eq!(panicked.unwound, 0);
+    fake.assert_clean();
+}
+
+#[test]
+fn eight_threads_on_two_streams_share_no_byte_and_leave_the_device_whole() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let pool = PoolBuilder::new().growth(MIB).build(Streams(fake.clone()));
+    let streams = [1, 2].map(Stream::new);
+    let handles = streams
+        .each_ref()
+        .map(|stream| pool.on_stream(stream).unwrap());
+    let handles = handles.map(Arc::new);
+
+    thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            let (pool, streams, handles) = (&pool, &streams, &handles);
+            scope.spawn(move || {
+                let mut held = VecDeque::new();
+                for round in 0..300_usize {
+                    let (own, other) = (usize::from(thread % 2), usize::from(thread / 2 % 2));
+                    let size = 256 * (1 + (round * 7 + usize::from(thread)) % 5);
+                    let mut buffer = create(&handles[own], size).unwrap();
+                    buffer.fill(thread).unwrap();
+                    streams[own].give_work();
+                    if round % 5 == 0 {
+                        pool.record_use(buffer.ptr(), 0, &streams[other]).unwrap();
+                    }
+                    held.push_back(buffer);
+                    if held.len() > 4 {
+                        let oldest = held.pop_front().unwrap();
+                        assert!(oldest.to_vec().unwrap().iter().all(|byte| *byte == thread));
+                    }
+                    if round % 100 == 99 {
+                        pool.trim(0).unwrap();
+                    }
+                }
+            });
+        }
+    });
+
+    assert_eq!(pool.status(0).unwrap().in_use, 0);
+    assert_eq!(pool.counters(0).unwrap().failures, 0);
+    drop((handles, pool));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_handle_serves_terabytes() {
+    let fake = FakeDevice::builder(DeviceType::Cuda)
+        .capacity(1 << 42)
+        .build();
+    let pool = Pool::over(Streams(fake.clone()));
+    let handle = Arc::new(pool.on_stream(&Stream::new(1)).unwrap());
+
+    let mut buffer = create(&handle, (1 << 40) + 5).unwrap();
+    buffer.copy_from_host_at(1 << 40, b"end").unwrap();
+
+    let mut end = [0; 3];
+    buffer.copy_to_host_at(1 << 40, &mut end).unwrap();
+    assert_eq!(&end, b"end");
+    drop((buffer, handle, pool));
     fake.assert_clean();
 }
 
