@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use constant_address::ConstantAddress;
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Recorded, Recorder, Retry, Shared, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Pool, PoolBuilder, Recorded, Recorder, Retry, Shared,
+    Statistics, Tracking,
 };
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
@@ -154,9 +155,21 @@ fn main() -> ExitCode {
             count,
         ),
         "layer_arena" => through(Arena::over(ConstantAddress::<AT>, 1 << 20), count),
-        "layer_binning" => through(Binning::over(ConstantAddress::<AT>), count),
+        "layer_binning" => through(
+            Binning::over(ConstantAddress::<AT>)
+                .bin(4096, ConstantAddress::<AT>)
+                .expect("bin"),
+            count,
+        ),
         "layer_limit" => through(Limit::over(ConstantAddress::<AT>, 1 << 30), count),
         "layer_log" => through(Log::csv(ConstantAddress::<AT>, std::io::sink()), count),
+        "layer_pool" => through(Pool::over(ConstantAddress::<AT>), count),
+        "layer_pool_search" => through(
+            PoolBuilder::new()
+                .cache_limit(0)
+                .build(ConstantAddress::<AT>),
+            count,
+        ),
         "layer_recorder_off" | "layer_recorder_on" => {
             let recorder = Recorder::new(100_000);
             if operation == "layer_recorder_on" {

@@ -46,6 +46,6 @@ row transformer_cuda0.pte $(($(per transformer_cuda0 20) - loop))
 
 bare=$(per layer_none 1000)
 printf '\n%-28s %8s\n' 'layer, create and drop' adds
-for layer in aligned arena binning limit log recorder_off recorder_on retry shared statistics tracking; do
+for layer in aligned arena binning limit log pool pool_search recorder_off recorder_on retry shared statistics tracking; do
   row "$layer" $(($(per "layer_$layer" 1000) - bare)) ""
 done
