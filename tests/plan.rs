@@ -6,7 +6,8 @@
 mod json;
 
 use device_memory::plan::{
-    Algorithm, DeviceOptions, PlanOptions, PlanReport, PlanRequest, PlanTable, PlanValue, check,
+    Algorithm, DeviceOptions, Goal, PlanOptions, PlanReport, PlanRequest, PlanTable, PlanValue,
+    check,
 };
 use device_memory::{Device, DeviceType, ErrorKind, PlanError};
 use proptest::prelude::*;
@@ -152,6 +153,56 @@ fn what_is_reserved_for_submodules_is_left_free() {
 
         assert_eq!(report.plan.placements()[0].offset, 112, "{algorithm}");
         assert_eq!(report.arenas[0].lower_bound, 128, "{algorithm}");
+    }
+}
+
+#[test]
+fn values_of_no_bytes_stay_where_they_must_be() {
+    let mut request = PlanRequest::new();
+    request.reserve(Device::CPU, 0, 100);
+    request.push(PlanValue::new(0, 0..=1).at_offset(0));
+    request.push(PlanValue::new(0, 0..=1).at_offset(64));
+    request.push(PlanValue::new(64, 0..=1));
+
+    for algorithm in Algorithm::ALL {
+        let report = plan(&request, algorithm);
+
+        let placements = report.plan.placements();
+        assert_eq!(placements[0].offset, 0, "{algorithm}");
+        assert_eq!(placements[1].offset, 64, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_pool_that_is_too_high_can_not_be_reserved() {
+    for (pool, refused) in [(1023, false), (1024, true), (u32::MAX, true)] {
+        let mut request = PlanRequest::new();
+        request.push(PlanValue::new(16, 0..=1));
+        request.reserve(Device::CPU, pool, 64);
+
+        let error = request.plan(&PlanOptions::default()).err();
+
+        let text = format!("pool {pool} of cpu:0 is too high to be reserved: 1024 pools a device");
+        assert_eq!(
+            error.map(|error| error.to_string()),
+            refused.then_some(text)
+        );
+    }
+}
+
+#[test]
+fn an_alignment_that_passes_the_capacity_is_no_proof_that_nothing_fits() {
+    for align in [32, 64, 1 << 20, 1 << 40] {
+        let mut request = PlanRequest::new();
+        request.set_default(DeviceOptions::aligned(16).capacity(32));
+        request.push(PlanValue::new(16, 0..=1));
+        request.push(PlanValue::new(16, 0..=1).aligned(align));
+        for goal in [Goal::Fit, Goal::Smallest] {
+            let report = request.plan(&PlanOptions::default().goal(goal));
+
+            let arena = report.unwrap().arenas.remove(0);
+            assert_eq!((arena.peak, arena.proved), (32, 32), "{align}");
+        }
     }
 }
 

@@ -236,6 +236,38 @@ fn the_plan_within_a_budget_of_nodes_does_not_depend_on_threads() {
 }
 
 #[test]
+fn the_smallest_plan_within_a_budget_of_nodes_does_not_depend_on_threads() {
+    let mut state = 3_u64;
+    let mut random = |limit: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as usize % limit
+    };
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(1));
+    for _ in 0..60 {
+        let first = random(40);
+        request.push(PlanValue::new(1 + random(99), first..=first + random(12)));
+    }
+    let mut searched = 0;
+    for nodes in [100, 1000, 5000] {
+        let options = PlanOptions::new(Algorithm::Optimal)
+            .no_deadline()
+            .nodes(nodes);
+
+        let one = request.plan(&options).unwrap();
+
+        searched += one.arenas[0].nodes;
+        for threads in [2, 4] {
+            let several = request.plan(&options.clone().threads(threads)).unwrap();
+            assert_eq!(one, several, "{nodes} nodes, {threads} threads");
+        }
+    }
+    assert!(searched > 0, "a heuristic was enough");
+}
+
+#[test]
 fn the_eleven_problems_of_minimalloc_fit_their_capacity() {
     for name in ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"] {
         let Some(mut request) = problem(&format!("minimalloc/{name}.1048576.csv")) else {

@@ -54,6 +54,17 @@ pub enum PlanError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// The number of a pool of which a part is reserved is higher than there can be
+    /// pools.
+    #[error("pool {pool} of {device} is too high to be reserved: {limit} pools a device")]
+    ReservedPool {
+        /// The device.
+        device: Device,
+        /// The pool.
+        pool: u32,
+        /// How many there can be.
+        limit: u32,
+    },
     /// The number of a pool is higher than there can be pools.
     #[error("pool {pool} of value {value} is too high: {limit} pools a device")]
     TooManyPools {

@@ -260,8 +260,17 @@ fn arenas(request: &PlanRequest) -> Result<Vec<Arena>> {
     let mut pools: BTreeMap<Device, u32> = BTreeMap::new();
     let values = request.values().iter();
     let used = values.map(|value| (value.device, value.pool));
-    let reserved = request.reserved().map(|(device, pool, _)| (device, pool));
-    for (device, pool) in used.chain(reserved) {
+    let reserved = || request.reserved().map(|(device, pool, _)| (device, pool));
+    if let Some((device, pool)) = reserved().find(|(_, pool)| *pool >= MAX_POOLS) {
+        let limit = MAX_POOLS;
+        return Err(PlanError::ReservedPool {
+            device,
+            pool,
+            limit,
+        }
+        .into());
+    }
+    for (device, pool) in used.chain(reserved()) {
         let count = pools.entry(device).or_default();
         *count = pool.min(MAX_POOLS).saturating_add(1).max(*count);
     }

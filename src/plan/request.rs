@@ -151,7 +151,7 @@ impl PlanRequest {
 
     /// Keeps the first `size` bytes of a pool free of values, for the plan of a
     /// submodule. Of several submodules the largest counts: they do not run at the
-    /// same time.
+    /// same time. A pool above the 1024th of a device is refused when planning.
     pub fn reserve(&mut self, device: Device, pool: u32, size: usize) {
         let reserved = self.reserved.entry((device, pool)).or_default();
         *reserved = size.max(*reserved);

@@ -101,7 +101,8 @@ fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> 
         // Alignment may have put an item without bytes above all that have some.
         let is_above = item.size == 0 && item.fixed.is_none() && offset > layout.peak;
         let offset = if is_above { 0 } else { offset };
-        arena.base.saturating_add(offset)
+        // One without bytes may be fixed in what is reserved.
+        item.fixed.unwrap_or(arena.base.saturating_add(offset))
     });
     Solution {
         offsets: offsets.collect(),

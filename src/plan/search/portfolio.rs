@@ -119,7 +119,7 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
             _ => (false, order),
         };
         let jobs = ordered(instance, order);
-        let Some(entries) = entries(instance, &jobs, unit) else {
+        let Some(entries) = entries(instance, &jobs, unit, capacity) else {
             return (Found::Exhausted, 0);
         };
         // A job that is too large for a lane is too large for the capacity.
@@ -147,8 +147,12 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
         if each == 0 {
             return (Found::Unknown, spent);
         }
+        let before: Vec<u64> = machines
+            .iter()
+            .map(|(machine, _)| machine.nodes())
+            .collect();
         let outcomes = run_round(&mut machines, each, limits.threads, &stop);
-        for ((machine, jobs), outcome) in machines.iter().zip(outcomes) {
+        for (at, ((machine, jobs), outcome)) in machines.iter().zip(outcomes).enumerate() {
             let found = match outcome {
                 Outcome::Stopped => continue,
                 // Orders by offset are not all there are where jobs lie in windows of others.
@@ -156,10 +160,11 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
                 Outcome::Impossible => Found::Impossible,
                 Outcome::Placed => Found::Plan(offsets(instance, machine, jobs, unit)),
             };
-            return (
-                found,
-                machines.iter().map(|(machine, _)| machine.nodes()).sum(),
-            );
+            // Those after it may have gone on, on other threads: that is not counted.
+            let counted = machines.iter().take(at.saturating_add(1));
+            let counted: u64 = counted.map(|(machine, _)| machine.nodes()).sum();
+            let after: u64 = before.iter().skip(at.saturating_add(1)).sum();
+            return (found, counted.saturating_add(after));
         }
         spent = machines.iter().map(|(machine, _)| machine.nodes()).sum();
         if stop() {
@@ -169,10 +174,13 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
     }
 }
 
+/// A machine, and the jobs in its order.
+type InOrder<T> = (Machine<T>, Vec<usize>);
+
 /// Lets each machine make `nodes` more choices. What comes after the first that
 /// ends is `Stopped`.
 fn run_round<T: Lane>(
-    machines: &mut [(Machine<T>, Vec<usize>)],
+    machines: &mut [InOrder<T>],
     nodes: u64,
     threads: usize,
     stop: &(impl Fn() -> bool + Sync),
@@ -188,16 +196,26 @@ fn run_round<T: Lane>(
         return outcomes;
     }
     let share = machines.len().div_ceil(threads);
+    let run = |(machines, outcomes): (&mut [InOrder<T>], &mut [Outcome])| {
+        for ((machine, _), outcome) in machines.iter_mut().zip(outcomes) {
+            *outcome = machine.run(nodes, stop);
+        }
+    };
+    let mut left = Vec::new();
     std::thread::scope(|scope| {
         let shares = machines.chunks_mut(share).zip(outcomes.chunks_mut(share));
-        for (machines, outcomes) in shares {
-            scope.spawn(move || {
-                for ((machine, _), outcome) in machines.iter_mut().zip(outcomes) {
-                    *outcome = machine.run(nodes, stop);
-                }
-            });
+        for (number, of_thread) in shares.enumerate() {
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, move || run(of_thread));
+            if spawned.is_err() {
+                left.push(number);
+            }
         }
     });
+    // Where there is no thread to be had, this one does it.
+    for number in left {
+        let mut shares = machines.chunks_mut(share).zip(outcomes.chunks_mut(share));
+        shares.nth(number).into_iter().for_each(run);
+    }
     outcomes
 }
 
@@ -207,14 +225,26 @@ fn entries<T: Lane>(
     instance: &Instance,
     jobs: &[usize],
     unit: usize,
+    capacity: T,
 ) -> Option<Vec<Option<Entry<T>>>> {
     let units = |bytes: usize| bytes.checked_div(unit).and_then(T::new);
+    // The power of two above the capacity: of its multiples only 0 is within, as of
+    // those of any above.
+    let above = capacity
+        .get()
+        .saturating_add(1)
+        .checked_next_power_of_two()?;
+    let above = usize::try_from(above).ok()?;
     let jobs = jobs.iter().filter_map(|&job| instance.jobs.get(job));
     jobs.zip(0_u16..)
         .map(|(job, rank)| {
             let (from, to) = (u16::try_from(job.from).ok()?, u16::try_from(job.to).ok()?);
             let entry = || {
-                let below = job.align.checked_div(unit).unwrap_or(0).saturating_sub(1);
+                let align = job.align.checked_div(unit).unwrap_or(0).min(above);
+                let below = align.saturating_sub(1);
+                // No more than twice the capacity, of which lanes hold three times.
+                let half = below / 2;
+                let below = T::new(half)?.plus(T::new(below.saturating_sub(half))?);
                 Some(Entry {
                     release: units(job.fixed.unwrap_or(0))?,
                     rank,
@@ -222,7 +252,7 @@ fn entries<T: Lane>(
                     from,
                     to,
                     size: units(job.size)?,
-                    below: T::new(below)?,
+                    below,
                     fixed: job.fixed.is_some(),
                     has_gaps: job.parts.is_some(),
                 })
