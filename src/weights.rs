@@ -1,7 +1,7 @@
 //! Weights from safetensors files (feature `safetensors`).
 //!
 //! Rank 9. Imports `planned`, `registry`, `tensor`, `span`, `plan`, `reading` and
-//! the words. The one module that names safetensors and serde.
+//! the words. The one module that names safetensors.
 //!
 //! Everything is known before anything is allocated: [`WeightsHeader`] holds the
 //! names, types, shapes and sizes; [`WeightsHeader::arena`] or

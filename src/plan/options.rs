@@ -47,8 +47,8 @@ pub struct PlanOptions {
     /// On how many threads to search. The plan found within a budget of nodes does
     /// not depend on it.
     pub threads: usize,
-    /// Whether to look for the smallest set of values that can not fit, if a
-    /// capacity can not be met.
+    /// Whether to look for a set of values that can not fit and of which none can be
+    /// left out, if a capacity can not be met.
     pub explain: bool,
 }
 

@@ -15,7 +15,8 @@ pub enum PlanStatus {
     /// A plan; whether a smaller one exists was not asked.
     Feasible,
     /// A plan; the search for a smaller one ended with its budget, or without a proof
-    /// where gaps of values have windows.
+    /// where gaps of values have windows, or did not begin: it takes arenas of up to
+    /// 6,000 values.
     BudgetExhausted,
 }
 
