@@ -14,6 +14,10 @@ use device_memory::plan::{Algorithm, DeviceOptions, Goal, PlanOptions, PlanStatu
 use device_memory::{Device, ErrorKind, OverCapacity, PlanError, PlanRequest, PlanValue};
 use proptest::prelude::*;
 
+/// How many problems a property is tried on: in release more than there is time for in
+/// debug.
+const CASES: u32 = if cfg!(debug_assertions) { 500 } else { 2000 };
+
 /// A value: size, first step, last step.
 type Triple = (usize, usize, usize);
 
@@ -113,7 +117,7 @@ fn refusal(error: device_memory::Error) -> OverCapacity {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
     fn the_search_finds_what_trying_all_orders_finds(values in some_values()) {
