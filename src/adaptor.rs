@@ -21,7 +21,6 @@ mod arena;
 mod binning;
 mod limit;
 mod log;
-mod make_room;
 mod poison;
 mod pool;
 mod retry;

@@ -41,6 +41,7 @@ mod free_space;
 mod hierarchical;
 mod layout;
 mod ledger;
+mod make_room;
 mod observe;
 mod planned;
 mod process;

@@ -26,7 +26,7 @@ const RANKS: &[&[&str]] = &[
     ],
     &["error", "ledger"],
     &["allocator", "free_failure", "plan", "shape", "reading"],
-    &["span", "observe", "stream"],
+    &["span", "observe", "stream", "make_room"],
     &["adaptor/", "backend/", "pte", "graph"],
     &["registry"],
     &["buffer"],

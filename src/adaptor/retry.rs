@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-use super::make_room::{self, is_making_room};
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, forward, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Attempt, Error, Operation, OutOfMemory, Result};
 use crate::layout::DeviceLayout;
+use crate::make_room::{self, is_making_room};
 
 /// An allocator that asks the program to make room when there is none, and then
 /// tries again.

@@ -113,8 +113,7 @@ fn the_list_has_every_adaptor_of_the_crate() {
     let source = include_str!("../../src/adaptor.rs");
     let modules = source.lines().filter_map(|line| {
         let module = line.trim_start_matches("pub ").strip_prefix("mod ")?;
-        let module = module.strip_suffix(';');
-        module.filter(|module| !["guide", "make_room"].contains(module))
+        module.strip_suffix(';').filter(|module| *module != "guide")
     });
     let modules: Vec<&str> = modules.collect();
 

@@ -13,13 +13,13 @@ use super::Core;
 use super::device::PoolDevice;
 use super::heap::{Base, Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
-use crate::adaptor::make_room;
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, guarded};
 use crate::device::DeviceIndex;
 use crate::error::{AllocatorFault, Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::free_failure::{self, FreeFailure};
 use crate::layout::DeviceLayout;
+use crate::make_room;
 use crate::stream::Fence;
 
 /// A request that is on the ladder.

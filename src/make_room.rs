@@ -1,6 +1,6 @@
 //! Asking the program to make room.
 //!
-//! Rank 4. Part of `adaptor`. Imports the words.
+//! Rank 3. Imports `unwind` and the words.
 //!
 //! For all adaptors that do: what a hook asks for itself calls no hook again, so one
 //! that finds no room either ends.
@@ -16,15 +16,15 @@ thread_local! {
 }
 
 /// How often a hook is called for one allocation unless said otherwise.
-pub(super) const CALLS: usize = 8;
+pub(crate) const CALLS: usize = 8;
 
 /// Whether this thread is in a hook.
-pub(super) fn is_making_room() -> bool {
+pub(crate) fn is_making_room() -> bool {
     MAKING_ROOM.get()
 }
 
 /// Calls `hook`, and returns whether it made room. One that panics made none.
-pub(super) fn make_room(hook: &dyn Fn(&OutOfMemory) -> bool, report: &OutOfMemory) -> bool {
+pub(crate) fn make_room(hook: &dyn Fn(&OutOfMemory) -> bool, report: &OutOfMemory) -> bool {
     MAKING_ROOM.set(true);
     let made = caught(|| hook(report));
     MAKING_ROOM.set(false);
