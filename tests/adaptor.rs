@@ -1,6 +1,9 @@
 //! Allocators over allocators.
 #![cfg(feature = "testing")]
 
+#[expect(unsafe_code, reason = "a test double of an unsafe trait")]
+#[path = "support/constant_address.rs"]
+mod constant_address;
 #[macro_use]
 #[path = "support/forward.rs"]
 mod forward;

@@ -1,143 +1,125 @@
-//! A pool over a layer that calls back, refuses what it gave, or gives what no
+//! A pool over a layer that looks back, refuses what it gave, or gives what no
 //! allocator may.
 
-#![expect(unsafe_code, reason = "a test double of an unsafe trait")]
-
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use device_memory::adaptor::{Arena, Poison, Pool, PoolBuilder};
+use device_memory::adaptor::{
+    Arena, Block, Observed, Observer, Poison, Pool, PoolBuilder, PoolStatus,
+};
 use device_memory::testing::FakeDevice;
 use device_memory::{
-    DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType, Error,
-    Operation, Result, free_failure_count,
+    AllocatorFault, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error,
+    ErrorKind, Operation, Result, free_failure_count,
 };
+
+use crate::constant_address::ConstantAddress;
 
 const MIB: usize = 1 << 20;
 
-/// What happens at a free, before the fake is asked.
-type AtFree = Box<dyn Fn(DeviceLayout) -> Result<()> + Send + Sync>;
+/// What happens when a segment is about to be given back.
+struct AtFree(Box<dyn Fn(&Block) -> Result<()> + Send + Sync>);
 
-/// A fake whose addresses are off by so many bytes.
-struct Odd {
-    fake: FakeDevice,
-    off_by: usize,
-    at_free: AtFree,
-}
-
-impl fmt::Debug for Odd {
+impl fmt::Debug for AtFree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Odd").finish_non_exhaustive()
+        f.debug_struct("AtFree").finish_non_exhaustive()
     }
 }
 
-impl Odd {
-    fn new(off_by: usize, at_free: AtFree) -> Self {
-        let fake = FakeDevice::new(DeviceType::Cuda, 1);
-        Self {
-            fake,
-            off_by,
-            at_free,
-        }
+impl Observer for AtFree {
+    fn before_free(&self, block: &Block) -> Result<()> {
+        (self.0)(block)
     }
 }
 
-// SAFETY: where it is off it breaks the promise of alignment, which is what the pool
-// is to notice before it hands anything out; else it is the fake.
-unsafe impl DeviceAllocator for Odd {
-    fn device_type(&self) -> DeviceType {
-        self.fake.device_type()
-    }
-
-    fn device_count(&self) -> usize {
-        self.fake.device_count()
-    }
-
-    fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        let ptr = self.fake.allocate(layout, index)?;
-        Ok(ptr.checked_add(self.off_by).unwrap())
-    }
-
-    unsafe fn deallocate(
-        &self,
-        ptr: DevicePtr,
-        layout: DeviceLayout,
-        index: DeviceIndex,
-    ) -> Result<()> {
-        (self.at_free)(layout)?;
-        let ptr = DevicePtr::from_addr(ptr.addr() - self.off_by).unwrap();
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.fake.deallocate(ptr, layout, index) }
-    }
-
-    forward_copies!(fake);
+fn refuse(block: &Block) -> Result<()> {
+    Err(Error::from(ErrorKind::NotSupported {
+        device: block.device,
+        operation: Operation::Deallocate,
+    }))
 }
 
-fn refuses() -> AtFree {
-    Box::new(|_| {
-        let device = "cuda:0".parse().unwrap();
-        Err(Error::backend(device, Operation::Deallocate, "not now"))
-    })
+/// Segments at an address that is not aligned.
+type Misaligned = ConstantAddress<0x10_0008>;
+
+/// A pool of segments of 1 MiB over a layer that is watched.
+type Watched<A> = Pool<Observed<A, AtFree>>;
+
+fn pool<A: DeviceAllocator>(
+    over: A,
+    at_free: impl Fn(&Block) -> Result<()> + Send + Sync + 'static,
+) -> Watched<A> {
+    let watched = Observed::new(over, AtFree(Box::new(at_free)));
+    PoolBuilder::new().growth(MIB).build(watched)
 }
 
-fn create<A: DeviceAllocator + 'static>(over: &Arc<A>, size: usize) -> Result<DeviceMemoryBuffer> {
+fn fake() -> FakeDevice {
+    FakeDevice::new(DeviceType::Cuda, 1)
+}
+
+fn create(over: impl DeviceAllocator + 'static, size: usize) -> Result<DeviceMemoryBuffer> {
     let layout = DeviceLayout::from_size(size).unwrap();
-    DeviceMemoryBuffer::create_with(Arc::clone(over) as Arc<dyn DeviceAllocator>, layout, 0)
+    DeviceMemoryBuffer::create_with(Arc::new(over), layout, 0)
 }
 
 #[test]
 fn a_segment_that_is_not_aligned_is_refused_and_given_back() {
-    let odd = Odd::new(8, Box::new(|_| Ok(())));
-    let fake = odd.fake.clone();
-    let pool = Arc::new(PoolBuilder::new().growth(MIB).build(odd));
+    let given_back = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&given_back);
+    let pool: Watched<Misaligned> = pool(ConstantAddress, move |block| {
+        count.fetch_add(block.layout.size(), Ordering::Relaxed);
+        Ok(())
+    });
 
-    let error = create(&pool, 100).unwrap_err();
+    let error = create(pool.clone(), 100).unwrap_err();
 
-    assert!(error.to_string().contains("align"), "{error}");
-    assert_eq!(pool.status(0).unwrap(), Default::default());
-    fake.assert_clean();
+    let ErrorKind::BadAllocator { fault, .. } = error.kind() else {
+        panic!("{error}");
+    };
+    assert!(matches!(fault, AllocatorFault::Misaligned { .. }));
+    assert_eq!(given_back.load(Ordering::Relaxed), MIB);
+    assert_eq!(pool.status(0).unwrap(), PoolStatus::default());
 }
 
 #[test]
 fn a_segment_that_can_be_neither_used_nor_given_back_is_told_of() {
-    let pool = Arc::new(PoolBuilder::new().growth(MIB).build(Odd::new(8, refuses())));
+    let pool: Watched<Misaligned> = pool(ConstantAddress, refuse);
     let before = free_failure_count();
 
-    create(&pool, 100).unwrap_err();
+    create(pool, 100).unwrap_err();
 
     assert!(free_failure_count() > before);
 }
 
 #[test]
 fn a_segment_that_the_layer_below_does_not_take_back_is_still_the_pools() {
-    let pool = Arc::new(PoolBuilder::new().growth(MIB).build(Odd::new(0, refuses())));
-    drop(create(&pool, MIB).unwrap());
+    let pool = pool(fake(), refuse);
+    drop(create(pool.clone(), MIB).unwrap());
 
     assert_eq!(pool.trim(0).unwrap(), 0);
 
     let status = pool.status(0).unwrap();
     assert_eq!((status.reserved, status.free), (MIB, MIB));
     assert_eq!(pool.counters(0).unwrap().released, 0);
-    drop(create(&pool, MIB).unwrap());
+    drop(create(pool.clone(), MIB).unwrap());
     assert_eq!(pool.counters(0).unwrap().grown, 1);
 }
 
 /// Else another thread could take more than the limit meanwhile.
 #[test]
 fn a_segment_is_held_until_the_layer_below_has_it_back() {
-    static POOL: OnceLock<Arc<Pool<Odd>>> = OnceLock::new();
+    static POOL: OnceLock<Watched<FakeDevice>> = OnceLock::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);
-    let look = move |_| {
-        let status = POOL.get().unwrap().status(0)?;
-        notes.lock().unwrap().push((status.reserved, status.free));
-        Ok(())
-    };
-    let pool = PoolBuilder::new()
-        .growth(MIB)
-        .build(Odd::new(0, Box::new(look)));
-    let pool = POOL.get_or_init(|| Arc::new(pool));
-    drop(create(pool, MIB).unwrap());
+    let pool = POOL.get_or_init(|| {
+        pool(fake(), move |_| {
+            let status = POOL.get().unwrap().status(0)?;
+            notes.lock().unwrap().push((status.reserved, status.free));
+            Ok(())
+        })
+    });
+    drop(create(pool.clone(), MIB).unwrap());
 
     assert_eq!(pool.trim(0).unwrap(), MIB);
 
@@ -147,16 +129,17 @@ fn a_segment_is_held_until_the_layer_below_has_it_back() {
 
 #[test]
 fn what_goes_through_a_pool_is_given_back_once() {
-    let pool = |fake: &FakeDevice| PoolBuilder::new().growth(4 * MIB).build(fake.clone());
-    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let fake = fake();
+    let pool = || PoolBuilder::new().growth(4 * MIB).build(fake.clone());
 
-    let arena = Arc::new(Arena::over(pool(&fake), MIB));
-    drop(create(&arena, 100).unwrap());
+    let arena = Arc::new(Arena::over(pool(), MIB));
+    drop(create(Arc::clone(&arena), 100).unwrap());
     assert_eq!(arena.trim(0).unwrap(), 4 * MIB);
 
-    let poison = Arc::new(Poison::over(pool(&fake)).quarantine(MIB));
-    drop(create(&poison, 100).unwrap());
+    let poison = Arc::new(Poison::over(pool()).quarantine(MIB));
+    drop(create(Arc::clone(&poison), 100).unwrap());
     assert_eq!(poison.trim(0).unwrap(), 4 * MIB);
 
+    drop((arena, poison));
     fake.assert_clean();
 }

@@ -72,8 +72,9 @@ pub(super) struct Heap {
     pub(super) space: FreeSpace<Base>,
     streams: Vec<StreamLots>,
     pending: Vec<Pending>,
-    /// The bytes of all segments, and of those on their way back to the layer below.
+    /// The bytes of all segments.
     reserved: usize,
+    /// The bytes of those that are on their way back to the layer below.
     leaving: usize,
     /// Hits of the slots of streams that were forgotten.
     past_hits: u64,
