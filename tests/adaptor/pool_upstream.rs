@@ -19,7 +19,9 @@ use crate::constant_address::ConstantAddress;
 const MIB: usize = 1 << 20;
 
 /// What happens when a segment is about to be given back.
-struct AtFree(Box<dyn Fn(&Block) -> Result<()> + Send + Sync>);
+struct AtFree(Box<Hook>);
+
+type Hook = dyn Fn(&Block) -> Result<()> + Send + Sync;
 
 impl fmt::Debug for AtFree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
