@@ -106,13 +106,11 @@ impl Columns {
                 Some("free") => {
                     frees.insert(pointer, line);
                 }
-                Some("free failure") => failed.extend(
-                    frees
-                        .remove(&pointer)
-                        .map(|free| [free, line])
-                        .into_iter()
-                        .flatten(),
-                ),
+                Some("free failure") => {
+                    if let Some(free) = frees.remove(&pointer) {
+                        failed.extend([free, line]);
+                    }
+                }
                 _ => {}
             }
         }

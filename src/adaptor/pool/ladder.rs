@@ -342,7 +342,11 @@ impl<A: DeviceAllocator> Climb<'_, A> {
             report.limit = Some(limit);
         }
         if report.device_total.is_none() {
-            let below = self.core.upstream.memory_info(self.device.device.index());
+            let at = self.device.device;
+            let below = guarded(at, Operation::MemoryInfo, || {
+                self.core.upstream.memory_info(at.index())
+            });
+            // A report without these says the rest all the same.
             let below = below.ok().flatten();
             report.device_free = below.map(|below| below.free);
             report.device_total = below.map(|below| below.total);
