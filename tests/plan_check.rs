@@ -217,14 +217,68 @@ fn a_capacity_counts_all_buffers_of_the_device() {
 }
 
 #[test]
-fn values_that_use_the_storage_of_each_other_do_not_make_it_run_forever() {
-    let request = request([
-        PlanValue::new(16, 0..=1).alias_of(1, 0),
-        PlanValue::new(16, 0..=1).alias_of(0, 0),
-        PlanValue::new(16, 0..=1).alias_of(9, 0),
-    ]);
+fn an_alias_that_can_not_be_is_found() {
+    let fine = || PlanValue::new(64, 0..=1);
+    let gap = Gap {
+        steps: 1..=1,
+        window: None,
+    };
+    for (values, expected) in [
+        // It would lie on the value behind its owner.
+        (
+            [
+                fine(),
+                PlanValue::new(128, 0..=1).alias_of(0, 0),
+                fine().at_offset(64),
+            ],
+            "value 1 can not use the storage of value 0",
+        ),
+        (
+            [fine(), fine().alias_of(0, usize::MAX), fine()],
+            "value 1 can not use the storage of value 0",
+        ),
+        (
+            [fine(), fine().alias_of(9, 0), fine()],
+            "value 1 can not use the storage of value 9",
+        ),
+        (
+            [fine(), fine().alias_of(2, 0), fine().alias_of(1, 0)],
+            "value 2 can not use the storage of value 1",
+        ),
+        (
+            [fine().with_gap(gap.clone()), fine().alias_of(0, 0), fine()],
+            "value 1 can not use the storage of value 0",
+        ),
+        (
+            [fine(), fine().alias_of(0, 0).with_gap(gap.clone()), fine()],
+            "value 1 can not use the storage of value 0",
+        ),
+    ] {
+        let request = request(values);
 
-    let _ = check(&request, &at(&request, 64, &[0, 0, 16]));
+        let found = text(&request, &at(&request, 256, &[0, 0, 64]));
+
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_long_chain_of_aliases_is_followed_once() {
+    let chain = (1..50_000).map(|index| PlanValue::new(16, index..=index).alias_of(index - 1, 0));
+    let first = PlanValue::new(16, 0..=0);
+    let request = request(
+        [first]
+            .into_iter()
+            .chain(chain)
+            .chain([PlanValue::new(16, 9..=9)]),
+    );
+    let mut offsets = vec![0; 50_000];
+    offsets.push(16);
+
+    assert_eq!(check(&request, &at(&request, 64, &offsets)), Ok(()));
+    offsets[50_000] = 0;
+    let text = text(&request, &at(&request, 64, &offsets));
+    assert_eq!(text, "values 0 and 50000 overlap in step 9");
 }
 
 proptest! {

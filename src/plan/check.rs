@@ -84,7 +84,16 @@ pub enum PlanFault {
         /// Where it is.
         found: usize,
     },
-    /// A value lies in bytes that are reserved.
+    /// A value uses the storage of one that there is not, that is smaller, that uses its
+    /// own in the end, or of which one has gaps.
+    #[error("value {value} can not use the storage of value {of}")]
+    WrongAlias {
+        /// The value.
+        value: usize,
+        /// The other.
+        of: usize,
+    },
+    /// A value needs bytes that are reserved.
     #[error("value {value} is at {offset}, in {reserved} reserved bytes")]
     Reserved {
         /// The value.
@@ -149,12 +158,15 @@ pub fn check(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> 
     if expected != found {
         return Err(PlanFault::Count { expected, found });
     }
+    let owners = owners(request.values())?;
     let mut pools = Pools::default();
     for (index, (value, placement)) in request.values().iter().zip(plan.placements()).enumerate() {
         check_place(request, plan, index, value, placement)?;
         pools.check(index, value, placement)?;
     }
-    check_overlaps(request, plan)?;
+    let needs = needs(request, plan, &owners);
+    check_reserved(request, &needs)?;
+    check_overlaps(&needs)?;
     check_capacities(request, plan)
 }
 
@@ -221,18 +233,7 @@ fn check_place(
             found: offset,
         });
     }
-    let mut reserved = request.reserved();
-    let reserved = reserved.find(|&(device, pool, size)| {
-        (device, pool) == (value.device, value.pool) && offset < size && value.size > 0
-    });
-    match reserved {
-        Some((_, _, reserved)) => Err(PlanFault::Reserved {
-            value: index,
-            offset,
-            reserved,
-        }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Which buffer each pool has, and by which value that was seen first.
@@ -277,9 +278,27 @@ struct Need {
     bytes: Range<usize>,
 }
 
+/// Checks that no need is of bytes that are reserved.
+fn check_reserved(request: &PlanRequest, needs: &[Need]) -> Result<(), PlanFault> {
+    let reserved = request.reserved();
+    let reserved = reserved.map(|(device, pool, size)| ((device, pool), size));
+    let reserved: HashMap<(Device, u32), usize> = reserved.collect();
+    for need in needs.iter().filter(|need| !need.bytes.is_empty()) {
+        let value = request.values().get(need.value);
+        let size = value.and_then(|value| reserved.get(&(value.device, value.pool)));
+        if let Some(&reserved) = size.filter(|&&size| need.bytes.start < size) {
+            return Err(PlanFault::Reserved {
+                value: need.value,
+                offset: need.bytes.start,
+                reserved,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Checks that no two needs of different storage share bytes in a step.
-fn check_overlaps(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> {
-    let needs = needs(request, plan);
+fn check_overlaps(needs: &[Need]) -> Result<(), PlanFault> {
     // Within a step, what begins comes before what ends.
     let mut events: Vec<(usize, bool, &Need)> = Vec::new();
     for need in needs.iter().filter(|need| !need.bytes.is_empty()) {
@@ -311,11 +330,10 @@ fn check_overlaps(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFa
 
 /// What is needed of each storage: as long as any value in it lives, and of one
 /// with gaps what its gaps leave.
-fn needs(request: &PlanRequest, plan: &MemoryPlan) -> Vec<Need> {
+fn needs(request: &PlanRequest, plan: &MemoryPlan, owners: &[usize]) -> Vec<Need> {
     let values = request.values();
-    let mut lives: HashMap<usize, (usize, usize)> = HashMap::new();
-    for (index, value) in values.iter().enumerate() {
-        let owner = owner(values, index);
+    let mut lives: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (value, &owner) in values.iter().zip(owners) {
         let life = lives
             .entry(owner)
             .or_insert((value.first_use, value.last_use));
@@ -358,16 +376,40 @@ fn needs(request: &PlanRequest, plan: &MemoryPlan) -> Vec<Need> {
     needs
 }
 
-/// The value whose storage a value uses in the end: itself if it has its own.
-fn owner(values: &[PlanValue], index: usize) -> usize {
-    let mut at = index;
-    for _ in values {
-        match values.get(at).and_then(|value| value.alias) {
-            Some(alias) if alias.of < values.len() => at = alias.of,
-            _ => return at,
+/// For each value the one whose storage it uses in the end: itself if it has its own.
+fn owners(values: &[PlanValue]) -> Result<Vec<usize>, PlanFault> {
+    let mut owners: Vec<Option<usize>> = vec![None; values.len()];
+    for start in 0..values.len() {
+        let mut chain = Vec::new();
+        let mut at = start;
+        let owner = loop {
+            if let Some(&Some(owner)) = owners.get(at) {
+                break owner;
+            }
+            let Some((value, alias)) = values.get(at).and_then(|of| Some((of, of.alias?))) else {
+                break at;
+            };
+            chain.push(at);
+            let other = values.get(alias.of).filter(|other| {
+                let end = alias.offset.checked_add(value.size);
+                let is_within = end.is_some_and(|end| end <= other.size);
+                is_within && value.gaps.is_empty() && other.gaps.is_empty()
+            });
+            if other.is_none() || chain.len() > values.len() {
+                return Err(PlanFault::WrongAlias {
+                    value: at,
+                    of: alias.of,
+                });
+            }
+            at = alias.of;
+        };
+        for of in chain.into_iter().chain([at]) {
+            if let Some(slot) = owners.get_mut(of) {
+                *slot = Some(owner);
+            }
         }
     }
-    index
+    Ok(owners.into_iter().flatten().collect())
 }
 
 fn check_capacities(request: &PlanRequest, plan: &MemoryPlan) -> Result<(), PlanFault> {
