@@ -6,8 +6,8 @@
 mod json;
 
 use device_memory::plan::{
-    Algorithm, DeviceOptions, Goal, PlanOptions, PlanReport, PlanRequest, PlanTable, PlanValue,
-    check,
+    Algorithm, DeviceOptions, Gap, Goal, PlanOptions, PlanReport, PlanRequest, PlanStatus,
+    PlanTable, PlanValue, check,
 };
 use device_memory::{Device, DeviceType, ErrorKind, PlanError};
 use proptest::prelude::*;
@@ -157,12 +157,32 @@ fn what_is_reserved_for_submodules_is_left_free() {
 }
 
 #[test]
+fn no_more_than_what_is_reserved_is_left_free() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    request.reserve(Device::CPU, 0, 100);
+    request.push(PlanValue::new(16, 0..=1).at_offset(112));
+    request.push(PlanValue::new(16, 0..=1));
+    request.push(PlanValue::new(128, 0..=1).aligned(256));
+
+    for algorithm in Algorithm::ALL {
+        let arena = plan(&request, algorithm).arenas.remove(0);
+
+        assert!(arena.peak >= 384 && arena.lower_bound <= 384, "{algorithm}");
+        if matches!(algorithm, Algorithm::Auto | Algorithm::Optimal) {
+            assert_eq!((arena.peak, arena.status), (384, PlanStatus::Optimal));
+        }
+    }
+}
+
+#[test]
 fn values_of_no_bytes_stay_where_they_must_be() {
     let mut request = PlanRequest::new();
     request.reserve(Device::CPU, 0, 100);
     request.push(PlanValue::new(0, 0..=1).at_offset(0));
     request.push(PlanValue::new(0, 0..=1).at_offset(64));
     request.push(PlanValue::new(64, 0..=1));
+    request.push(PlanValue::new(0, 0..=1).at_offset(1024));
 
     for algorithm in Algorithm::ALL {
         let report = plan(&request, algorithm);
@@ -170,6 +190,35 @@ fn values_of_no_bytes_stay_where_they_must_be() {
         let placements = report.plan.placements();
         assert_eq!(placements[0].offset, 0, "{algorithm}");
         assert_eq!(placements[1].offset, 64, "{algorithm}");
+        assert_eq!(placements[3].offset, 1024, "{algorithm}");
+        let end = match algorithm {
+            Algorithm::Naive | Algorithm::ExecutorchGreedy => 1088,
+            _ => 1024,
+        };
+        assert_eq!(report.arenas[0].peak, end, "{algorithm}");
+        assert_eq!(report.arenas[0].lower_bound, 1024, "{algorithm}");
+    }
+}
+
+#[test]
+fn what_a_value_never_needs_may_lie_in_what_is_reserved() {
+    let whole = |window| Gap {
+        steps: 0..=1,
+        window,
+    };
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16));
+    request.reserve(Device::CPU, 0, 32);
+    request.push(PlanValue::new(64, 0..=1).with_gap(whole(Some(32..64))));
+    request.push(PlanValue::new(64, 0..=1).with_gap(whole(None)));
+    request.push(
+        PlanValue::new(64, 0..=1)
+            .at_offset(0)
+            .with_gap(whole(Some(40..48))),
+    );
+
+    for algorithm in Algorithm::ALL {
+        plan(&request, algorithm);
     }
 }
 
@@ -318,6 +367,24 @@ fn a_capacity_that_is_missed_is_reported_with_its_worst_step() {
     assert!(report.proved);
     assert_eq!((report.worst_step, &report.live[..]), (2, &[0, 1][..]));
     assert_eq!(report.irreducible, [0, 1]);
+}
+
+#[test]
+fn a_value_that_does_not_fit_alone_is_the_reason_alone() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(16).capacity(1 << 20));
+    for step in 0..4000 {
+        request.push(PlanValue::new(16, step..=step + 3));
+    }
+    let too_high = request.push(PlanValue::new(32, 7..=8).at_offset((1 << 20) - 16));
+
+    let error = request.plan(&PlanOptions::default().explain()).unwrap_err();
+
+    let ErrorKind::Plan(PlanError::OverCapacity(report)) = error.kind() else {
+        panic!("{error}");
+    };
+    assert!(report.proved);
+    assert_eq!(report.irreducible, [too_high]);
 }
 
 #[test]

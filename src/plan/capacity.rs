@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use crate::device::Device;
 use crate::error::{OverCapacity, PlanError};
@@ -19,11 +20,10 @@ use super::search::{Found, Limits, search};
 /// How many nodes the search for a set that can not fit may visit for each value.
 const NODES_EACH: u64 = 20_000;
 
-/// How many bytes the capacity leaves to the items of `arena`, if it is alone on
+/// How many bytes the capacity leaves to `arena` besides padding, if it is alone on
 /// its device.
 pub(super) fn room(arena: &Arena) -> Option<usize> {
-    let taken = arena.base.saturating_add(arena.options.padding);
-    arena.options.capacity?.checked_sub(taken)
+    arena.options.capacity?.checked_sub(arena.options.padding)
 }
 
 /// Checks the buffers of each device against its capacity.
@@ -84,14 +84,14 @@ fn bytes_in(item: &Item, step: usize) -> usize {
 }
 
 /// Values of an arena that can not fit, of which none was found that can be left
-/// out.
+/// out before the budget ended.
 fn irreducible(arena: &Arena, worst_step: usize, budget: &Budget) -> Vec<usize> {
     let capacity = room(arena).unwrap_or(0);
     // If one step alone is too full, those that need most in it are: with the one that
     // passes the capacity all are needed, since those before it need no less.
     let mut items: Vec<&Item> = arena.items.iter().collect();
     items.sort_by_key(|item| Reverse(bytes_in(item, worst_step)));
-    let mut sum = 0_usize;
+    let mut sum = arena.reserved;
     let mut together = Vec::new();
     for item in &items {
         sum = sum.saturating_add(bytes_in(item, worst_step));
@@ -101,6 +101,10 @@ fn irreducible(arena: &Arena, worst_step: usize, budget: &Budget) -> Vec<usize> 
             return together;
         }
     }
+    let passes = |item: &&Item| item.fixed.unwrap_or(0).saturating_add(item.size) > capacity;
+    if let Some(item) = arena.items.iter().find(passes) {
+        return vec![item.value];
+    }
     items.sort_by_key(|item| Reverse(item.size));
     let limits = Limits {
         nodes: NODES_EACH,
@@ -108,7 +112,14 @@ fn irreducible(arena: &Arena, worst_step: usize, budget: &Budget) -> Vec<usize> 
         threads: budget.threads,
     };
     let mut kept = arena.clone();
+    let is_late = || {
+        let deadline = budget.deadline;
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    };
     for item in items.iter().rev() {
+        if is_late() {
+            break;
+        }
         let mut fewer = kept.clone();
         fewer.items.retain(|other| other.value != item.value);
         let found = search(&Instance::new(&fewer), capacity, &limits);

@@ -5,8 +5,8 @@
 //! A section is a stretch of steps in which the same values are alive, and of
 //! these only the largest are kept: a step whose live values are among those of
 //! another asks for nothing new. A job is alive in a run of neighbouring sections, of
-//! which gaps may leave some out. Offsets here count from the first byte that the
-//! arena leaves to its values.
+//! which gaps may leave some out. What is reserved is one more job, at the bottom in
+//! all sections.
 //!
 //! Whether two jobs are in each other's way, and how far, is for [`Job::reach`] and
 //! [`Job::obstacles`] to say, and for nothing else.
@@ -91,6 +91,11 @@ impl Job {
     /// Whether it needs any byte in any section.
     pub(super) fn takes_room(&self) -> bool {
         self.size > 0 && self.from < self.to
+    }
+
+    /// Whether its end counts: not where it has no bytes and may be anywhere.
+    fn reaches(&self) -> bool {
+        self.size > 0 || self.fixed.is_some()
     }
 
     /// How far above its offset that of `other` is at least, if `other` lies above it.
@@ -191,7 +196,7 @@ fn spans(arena: &Arena) -> Vec<Span> {
 /// The jobs of one arena.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Instance {
-    /// The jobs, in the order of the items of the arena.
+    /// The jobs, in the order of the items of the arena; what is reserved is the last.
     pub(super) jobs: Vec<Job>,
     /// How many sections there are.
     pub(super) sections: usize,
@@ -212,7 +217,7 @@ impl Instance {
                 from: 0,
                 to: 0,
                 steps: steps(item),
-                fixed: item.fixed.map(|offset| offset.saturating_sub(arena.base)),
+                fixed: item.fixed,
                 parts: item.stretches.as_ref().map(|_| Vec::new()),
             })
             .collect();
@@ -251,17 +256,29 @@ impl Instance {
                 }
             }
         }
+        let sections = match jobs.is_empty() {
+            true => 0,
+            false => section.saturating_add(1),
+        };
+        if arena.reserved > 0 {
+            lower_bound = lower_bound.saturating_add(arena.reserved);
+            jobs.push(Job {
+                size: arena.reserved,
+                align: 1,
+                from: 0,
+                to: sections,
+                steps: usize::MAX,
+                fixed: Some(0),
+                parts: None,
+            });
+        }
         // Where a job is fixed, and where it has bytes that it never needs, it may reach
         // higher than what is alive.
-        let reaching = jobs.iter().filter(|job| job.size > 0);
-        let ends = reaching.map(|job| job.fixed.unwrap_or(0).saturating_add(job.size));
+        let ends = jobs.iter().filter(|job| job.reaches());
+        let ends = ends.map(|job| job.fixed.unwrap_or(0).saturating_add(job.size));
         lower_bound = ends.max().unwrap_or(0).max(lower_bound);
         Self {
-            sections: if jobs.is_empty() {
-                0
-            } else {
-                section.saturating_add(1)
-            },
+            sections,
             jobs,
             lower_bound,
         }
@@ -270,7 +287,7 @@ impl Instance {
     /// The end of the highest job, if each has the offset at its position.
     pub(super) fn peak(&self, offsets: &[usize]) -> usize {
         let ends = self.jobs.iter().zip(offsets);
-        let ends = ends.filter(|(job, _)| job.size > 0);
+        let ends = ends.filter(|(job, _)| job.reaches());
         let ends = ends.map(|(job, offset)| offset.saturating_add(job.size));
         ends.max().unwrap_or(0)
     }

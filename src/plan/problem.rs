@@ -50,6 +50,15 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// What all bytes at which it begins to need some are multiples of.
+    fn grain(&self) -> usize {
+        let mut stretches = self.stretches.iter().flatten();
+        match stretches.all(|stretch| stretch.bytes.start == 0) {
+            true => self.align,
+            false => 1,
+        }
+    }
+
     /// What it needs when: all of it from its first step to its last, or what its gaps
     /// leave.
     pub(super) fn needs(&self) -> impl Iterator<Item = Stretch> + '_ {
@@ -74,8 +83,9 @@ pub(super) struct Arena {
     pub(super) pool: u32,
     /// What holds for the device.
     pub(super) options: DeviceOptions,
-    /// The first byte that an item can have, a multiple of every alignment.
-    pub(super) base: usize,
+    /// How many bytes at the start are reserved in all steps, rounded up to where an item
+    /// can begin to need bytes.
+    pub(super) reserved: usize,
     /// The items, in the order of their values.
     pub(super) items: Vec<Item>,
 }
@@ -260,19 +270,19 @@ fn arenas(request: &PlanRequest) -> Result<Vec<Arena>> {
     let mut pools: BTreeMap<Device, u32> = BTreeMap::new();
     let values = request.values().iter();
     let used = values.map(|value| (value.device, value.pool));
-    let reserved = || request.reserved().map(|(device, pool, _)| (device, pool));
-    if let Some((device, pool)) = reserved().find(|(_, pool)| *pool >= MAX_POOLS) {
-        let limit = MAX_POOLS;
-        return Err(PlanError::ReservedPool {
-            device,
-            pool,
-            limit,
+    let reserved = request.reserved().map(|(device, pool, _)| (device, pool));
+    for (device, pool) in used.chain(reserved) {
+        // Those of values are checked already.
+        if pool >= MAX_POOLS {
+            return Err(PlanError::ReservedPool {
+                device,
+                pool,
+                limit: MAX_POOLS,
+            }
+            .into());
         }
-        .into());
-    }
-    for (device, pool) in used.chain(reserved()) {
         let count = pools.entry(device).or_default();
-        *count = pool.min(MAX_POOLS).saturating_add(1).max(*count);
+        *count = pool.saturating_add(1).max(*count);
     }
     let mut arenas = Vec::new();
     for (device, count) in pools {
@@ -288,7 +298,7 @@ fn arenas(request: &PlanRequest) -> Result<Vec<Arena>> {
             device,
             pool,
             options,
-            base: 0,
+            reserved: 0,
             items: Vec::new(),
         }));
     }
@@ -379,8 +389,7 @@ fn stretches(value: &PlanValue, size: usize) -> Vec<Stretch> {
 }
 
 impl Arena {
-    /// Puts the base behind what is reserved, and checks fixed offsets and the sum
-    /// of everything.
+    /// Finds what is reserved, and checks fixed offsets and the sum of everything.
     fn finish(&mut self, request: &PlanRequest) -> Result<()> {
         let device = self.device;
         let too_large = || ErrorKind::PlanTooLarge { device };
@@ -388,10 +397,10 @@ impl Arena {
             .reserved()
             .filter(|&(of, pool, _)| (of, pool) == (device, self.pool));
         let reserved = of_pool.next().map_or(0, |(_, _, size)| size);
-        let align = self.items.iter().map(|item| item.align).max();
-        self.base = round_up(reserved, align.unwrap_or(1)).ok_or_else(too_large)?;
+        let align = self.items.iter().map(Item::grain).min();
+        self.reserved = round_up(reserved, align.unwrap_or(1)).ok_or_else(too_large)?;
 
-        let mut sum = self.base.checked_add(self.options.padding);
+        let mut sum = self.reserved.checked_add(self.options.padding);
         for item in &self.items {
             if let Some(offset) = item.fixed {
                 if offset & item.align.wrapping_sub(1) != 0 {
@@ -402,7 +411,8 @@ impl Arena {
                     }
                     .into());
                 }
-                if offset < self.base && item.size > 0 {
+                let mut starts = item.needs().map(|need| need.bytes.start);
+                if starts.any(|start| offset.saturating_add(start) < reserved) {
                     return Err(PlanError::FixedOverlap {
                         value: item.value,
                         offset,

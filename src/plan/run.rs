@@ -100,14 +100,12 @@ fn solve(arena: &Arena, options: &PlanOptions, budget: &Budget, alone: bool) -> 
     let offsets = placed.map(|(item, &offset)| {
         // Alignment may have put an item without bytes above all that have some.
         let is_above = item.size == 0 && item.fixed.is_none() && offset > layout.peak;
-        let offset = if is_above { 0 } else { offset };
-        // One without bytes may be fixed in what is reserved.
-        item.fixed.unwrap_or(arena.base.saturating_add(offset))
+        if is_above { 0 } else { offset }
     });
     Solution {
         offsets: offsets.collect(),
-        lower_bound: arena.base.saturating_add(instance.lower_bound),
-        proved: arena.base.saturating_add(proved),
+        lower_bound: instance.lower_bound,
+        proved,
         algorithm: layout.name,
         status,
         nodes,
@@ -124,7 +122,7 @@ fn report(request: &PlanRequest, problem: &Problem, solutions: &[Solution]) -> R
         let peak = ends
             .map(|(item, offset)| offset.saturating_add(item.size))
             .max();
-        let peak = peak.unwrap_or(arena.base);
+        let peak = peak.unwrap_or(0).max(arena.reserved);
         let aligns = arena.items.iter().map(|item| item.align);
         let padding = if arena.items.is_empty() {
             0
