@@ -84,9 +84,11 @@ impl<'m> Runner<'m> {
     /// - [`Access`](crate::GraphFault::Access): it is neither, or has no memory.
     pub fn input_mut(&mut self, id: ValueId) -> Result<DeviceSpanMut<'_>> {
         let place = self.entry(id)?;
+        let size = self.value(id)?.spec().size_in_bytes();
+        // Whatever can be refused is, before the input counts as there.
+        self.memory.exclusive(place, size)?;
         self.frame.set(id, None);
         self.entered(id, place);
-        let size = self.value(id)?.spec().size_in_bytes();
         self.memory.exclusive(place, size)
     }
 

@@ -207,6 +207,33 @@ fn an_input_given_to_be_read_is_not_written() {
 }
 
 #[test]
+fn what_can_not_be_written_is_still_what_it_was() {
+    let mut builder = GraphBuilder::new("forward");
+    let a = builder.input("a", bytes(4, Device::CPU));
+    let graph = builder.finish(&[a]).unwrap();
+    let planned = PlannedGraph::new(graph, &PlanningOptions::unplanned_io()).unwrap();
+    let (_fake, registry) = fake_gpus();
+    let mut given = buffer(&registry, 4, Device::CPU);
+    given.fill(7).unwrap();
+    let mut memory = PlannedMemory::allocate(planned.memory(), &registry).unwrap();
+    let mut runner = Runner::new(&planned, memory.view().unwrap()).unwrap();
+
+    refused(
+        runner.input_mut(a),
+        "value \"a\": its memory is not planned and was not given",
+    );
+    assert!(runner.run(increment).is_err());
+    runner.give(a, given.as_span()).unwrap();
+    runner.run(increment).unwrap();
+    refused(
+        runner.input_mut(a),
+        "value \"a\": it is written and was given to be read",
+    );
+
+    assert_eq!(runner.read(a).unwrap(), [7; 4]);
+}
+
+#[test]
 fn delegates_take_host_memory_where_memory_of_devices_is_not_planned() {
     let spec = bytes(4, Device::CPU);
     let mut builder = GraphBuilder::new("forward");
