@@ -92,19 +92,23 @@ const FOR_SMALL: [Way; 9] = [
 ];
 
 /// What comes first for large ones, for which there is less time.
-const FOR_LARGE: [Way; 5] = [
+const FOR_LARGE: [Way; 8] = [
     Way::Placed(Order::Size, Fit::Best, "greedy_by_size"),
     Way::Guided(Order::AreaTotalLife, 20),
     Way::Placed(Order::Area, Fit::First, "area_first_fit"),
     Way::Placed(Order::Breadth, Fit::First, "breadth_first_fit"),
+    Way::Placed(Order::Start, Fit::Best, "best_fit"),
+    Way::Placed(Order::Start, Fit::First, "first_fit"),
+    Way::Placed(Order::Breadth, Fit::Best, "greedy_by_breadth"),
     Way::Executorch,
 ];
 
 /// The best layout of all heuristics, from the cheapest on, which end as soon as
 /// one meets `enough`.
 ///
-/// Never higher than what ExecuTorch's planner finds. Which ones are tried depends
-/// on the instance alone, so the result is always the same.
+/// Those that come first are all tried, among them each that is an algorithm of its
+/// own: the best is never higher than any of these. Which others are tried depends on
+/// the instance alone, so the result is always the same.
 pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
     let rooms = [0, 5, 50, 100, 200, 400];
     let guided = Order::GUIDED.into_iter();
@@ -124,7 +128,7 @@ pub(super) fn best(instance: &Instance, enough: usize) -> Layout {
             break;
         }
         work = work.saturating_add(instance.meetings());
-        let is_due = matches!(way, Way::Executorch) || work <= WORK;
+        let is_due = first.contains(&way) || work <= WORK;
         if is_due && let Some(better) = way.take(instance, best.peak) {
             best = better;
         }

@@ -47,8 +47,9 @@ pub struct PlanOptions {
     /// On how many threads to search. The plan found within a budget of nodes does
     /// not depend on it.
     pub threads: usize,
-    /// Whether to look for a set of values that can not fit and of which none can be
-    /// left out, if a capacity can not be met.
+    /// Whether to look for values that can not fit together and of which none can be
+    /// left out, if a capacity is proved too small: an irreducible set, not the smallest.
+    /// What the limits of time and nodes do not allow to leave out stays in it.
     pub explain: bool,
 }
 

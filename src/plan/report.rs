@@ -14,9 +14,9 @@ pub enum PlanStatus {
     Optimal,
     /// A plan; whether a smaller one exists was not asked.
     Feasible,
-    /// A plan; the search for a smaller one ended with its budget, or without a proof
-    /// where gaps of values have windows, or did not begin: it takes arenas of up to
-    /// 6,000 values.
+    /// A plan; the search for a smaller one ended with its budget, ended without a proof
+    /// where gaps of values have windows, or was not begun: an arena of more than 6000
+    /// values is not searched, what is reserved counted as one.
     BudgetExhausted,
 }
 
@@ -28,10 +28,11 @@ pub struct ArenaReport {
     pub device: Device,
     /// The buffer, counted from 0.
     pub memory_id: u32,
-    /// The end of the highest value, in bytes, without padding.
+    /// The end of the highest value or of what is reserved, in bytes, without padding.
     pub peak: usize,
-    /// What the peak can not be less than: the largest sum of sizes that are alive
-    /// in one step, each rounded up to its alignment, and what is reserved.
+    /// What the peak can not be less than, in bytes: the largest sum of what is needed in
+    /// one step, of sizes rounded up to the alignment of the device, and of what is
+    /// reserved; or the end of a value that can not lie lower.
     pub lower_bound: usize,
     /// What the peak was proved not to be less than: the lower bound, or more after a
     /// search.
