@@ -4,6 +4,8 @@
 #[cfg(feature = "serde")]
 #[path = "plan/json.rs"]
 mod json;
+#[path = "plan/requests.rs"]
+mod requests;
 
 use device_memory::plan::{
     Algorithm, DeviceOptions, Gap, Goal, PlanOptions, PlanReport, PlanRequest, PlanStatus,
@@ -12,6 +14,8 @@ use device_memory::plan::{
 use device_memory::{Device, DeviceType, ErrorKind, PlanError};
 use proptest::prelude::*;
 use serde_json::Value;
+
+use requests::any_request;
 
 const CUDA: Device = Device::new(DeviceType::Cuda, 0);
 
@@ -348,6 +352,18 @@ fn values_of_no_bytes_and_of_one_step_are_planned() {
 }
 
 #[test]
+fn an_aligned_value_of_no_bytes_raises_no_peak() {
+    let mut request = PlanRequest::new();
+    request.set_default(DeviceOptions::aligned(4));
+    request.push(PlanValue::new(7, 0..=0));
+    request.push(PlanValue::new(0, 0..=0).aligned(16));
+
+    for algorithm in Algorithm::ALL {
+        assert_eq!(plan(&request, algorithm).arenas[0].peak, 8, "{algorithm}");
+    }
+}
+
+#[test]
 fn a_capacity_that_is_missed_is_reported_with_its_worst_step() {
     let mut request = PlanRequest::new();
     request.set_default(DeviceOptions::aligned(16).capacity(100));
@@ -462,34 +478,45 @@ fn bad_tables_are_refused_with_their_line() {
     assert_eq!(line("a,0,1,-4"), "line 2: size \"-4\" is no number");
 }
 
-fn any_value() -> impl Strategy<Value = PlanValue> {
-    (0_usize..9, 0_usize..12, 0_usize..6, 0_u32..5).prop_map(|(size, first, life, align)| {
-        PlanValue::new(size * 7, first..=first + life).aligned(1 << align)
-    })
-}
-
 proptest! {
     #[test]
     fn every_algorithm_gives_a_right_plan_and_none_beats_the_search(
-        values in prop::collection::vec(any_value(), 0..24),
+        (request, _) in any_request(0..16),
+        capacity in 0_usize..3000,
     ) {
-        let mut request = PlanRequest::new();
-        request.set_default(DeviceOptions::aligned(4));
-        for value in values {
-            request.push(value);
+        let options = Algorithm::ALL.map(|of| PlanOptions::new(of).nodes(400).no_deadline());
+        let reports = Algorithm::ALL.map(|algorithm| plan(&request, algorithm));
+
+        for report in &reports {
+            for (arena, best) in report.arenas.iter().zip(&reports[6].arenas) {
+                let algorithm = arena.algorithm;
+                prop_assert!(arena.lower_bound <= arena.proved, "{}", algorithm);
+                prop_assert!(best.proved <= arena.peak, "{}", algorithm);
+                prop_assert!(best.peak <= arena.peak, "{}", algorithm);
+            }
+            for (arena, auto) in report.arenas.iter().zip(&reports[7].arenas) {
+                let is_searched = arena.algorithm == "search";
+                prop_assert!(is_searched || auto.peak <= arena.peak, "{}", arena.algorithm);
+            }
         }
-
-        let peaks = Algorithm::ALL.map(|algorithm| {
-            let report = plan(&request, algorithm);
-            report.arenas.first().map_or(0, |arena| {
-                assert!(arena.peak >= arena.lower_bound);
-                arena.peak
-            })
-        });
-
-        let optimal = peaks[6];
-        prop_assert!(peaks.iter().all(|&peak| optimal <= peak), "{:?}", peaks);
-        prop_assert!(peaks[7] <= peaks[1], "auto {} greedy {}", peaks[7], peaks[1]);
+        let mut limited = request.clone();
+        for device in [Device::CPU, CUDA] {
+            limited.set_device(device, request.device(device).capacity(capacity));
+        }
+        let (mut fits, mut proved) = (false, false);
+        for options in options {
+            match limited.plan(&options.goal(Goal::Fit)) {
+                Ok(report) => {
+                    check(&limited, &report.plan).unwrap();
+                    fits = true;
+                }
+                Err(error) => match error.into_kind() {
+                    ErrorKind::Plan(PlanError::OverCapacity(report)) => proved |= report.proved,
+                    other => panic!("{other:?}"),
+                },
+            }
+        }
+        prop_assert!(!(fits && proved));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use device_memory::plan::{DeviceOptions, Gap, PlanOptions, PlanRequest, PlanValu
 use device_memory::{Device, MemoryPlan, Placement, PlannedBuffer, Tag};
 
 use super::CUDA;
+use super::requests::any_request;
 
 fn read<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     serde_json::from_str(&value.to_string()).map_err(|error| error.to_string())
@@ -279,72 +280,17 @@ fn nesting_without_end_is_refused() {
     assert!(serde_json::from_str::<MemoryPlan>(&deep).is_err());
 }
 
-/// Values of all kinds, of which some requests can be made.
-fn any_value() -> impl Strategy<Value = PlanValue> {
-    let tags = [
-        Tag::NONE,
-        Tag::WEIGHTS,
-        Tag::SCRATCH,
-        Tag::SCRATCH.persistent(),
-    ];
-    let life = (0_usize..9, 0_usize..9);
-    let place = (0_u32..3, any::<bool>(), prop::option::of(0_usize..40));
-    let more = (
-        prop::option::of("[ -~]{0,6}"),
-        prop::sample::select(tags.to_vec()),
-        prop::option::of((0_usize..4, prop::option::of(0_usize..300))),
-        prop::option::of((0_usize..6, 0_usize..200)),
-    );
-    (0_usize..300, 0_u32..6, life, place, more).prop_map(
-        |(size, align, (first, len), (pool, on_cuda, fixed), (name, tag, gap, alias))| {
-            let mut value = PlanValue::new(size, first..=first + len);
-            value = value.aligned(1 << align).in_pool(pool).tagged(tag);
-            value.name = name;
-            value.fixed_offset = fixed.map(|units| units * 64);
-            if on_cuda {
-                value = value.on(CUDA);
-            }
-            if let Some((of, offset)) = alias {
-                value = value.alias_of(of, offset);
-            }
-            if let Some((into, window)) = gap {
-                let steps = first + into.min(len)..=first + len;
-                let window = window.map(|bytes| bytes.min(size) / 2..bytes.min(size));
-                value = value.with_gap(Gap { steps, window });
-            }
-            value
-        },
-    )
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_request_that_can_be_planned_is_read_as_it_was_written(
-        values in prop::collection::vec(any_value(), 0..6),
-        options in prop::array::uniform2((0_u32..8, 0_usize..99)),
-        reserved in prop::option::of((0_u32..3, 0_usize..999)),
+        (request, refused) in any_request(0..6),
     ) {
-        let plan = |request: &PlanRequest| request.plan(&PlanOptions::default().nodes(0));
-        let [default, cuda] = options.map(|(align, padding)| {
-            DeviceOptions::aligned(1 << align).padding(padding)
-        });
-        let mut request = PlanRequest::new();
-        request.set_default(default);
-        request.set_device(CUDA, cuda);
-        if let Some((pool, size)) = reserved {
-            request.reserve(CUDA, pool, size);
+        for refused in refused {
+            prop_assert!(read::<PlanRequest>(&written(&refused)).is_err());
         }
-        for value in values {
-            let mut more = request.clone();
-            more.push(value);
-            match plan(&more) {
-                Ok(_) => request = more,
-                Err(_) => prop_assert!(read::<PlanRequest>(&written(&more)).is_err()),
-            }
-        }
-        let planned = plan(&request).unwrap().plan;
+        let planned = request.plan(&PlanOptions::default().nodes(0)).unwrap().plan;
 
         prop_assert_eq!(read(&written(&request)), Ok(request));
         prop_assert_eq!(read(&written(&planned)), Ok(planned));
