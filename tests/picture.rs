@@ -1,6 +1,6 @@
 //! Pictures of plans: what is on them, and that nothing breaks them.
 
-use device_memory::plan::{PlanOptions, PlanPage, PlanReport, PlanRequest, PlanValue};
+use device_memory::plan::{Gap, PlanOptions, PlanPage, PlanReport, PlanRequest, PlanValue};
 use device_memory::{Device, DeviceType};
 use serde_json::Value;
 
@@ -38,6 +38,42 @@ fn an_arena_shows_its_values_with_name_size_place_and_steps() {
     assert!(svg.contains("<title>value 1\n1,024 bytes at "));
     assert!(svg.contains("cpu:0, memory id 0: "));
     assert!(svg.contains("lower bound 5,120, "));
+}
+
+#[test]
+fn the_line_of_what_is_alive_reaches_the_bound() {
+    let gap = Gap {
+        steps: 2..=4,
+        window: Some(0..64),
+    };
+    let mut request = PlanRequest::new();
+    request.reserve(Device::CPU, 0, 64);
+    // Of sizes that are rounded up, a gap, and storage used after its owner's end.
+    request.push(PlanValue::new(100, 0..=5).with_gap(gap));
+    let owner = request.push(PlanValue::new(1000, 1..=2));
+    request.push(PlanValue::new(8, 3..=4).alias_of(owner, 0));
+    request.push(PlanValue::new(300, 4..=4));
+    let report = request.plan(&PlanOptions::default()).unwrap();
+    assert_eq!(report.arenas[0].lower_bound, 64 + 64 + 1024 + 320);
+
+    let svg = report.to_svg(&request, 0).unwrap();
+
+    let path = |class: &str| {
+        let (_, path) = svg.split_once(&format!("class=\"{class}\" d=\"M")).unwrap();
+        path.split_once('"').unwrap().0.to_owned()
+    };
+    let (live, bound) = (path("live"), path("bound"));
+    let bound = bound.split([' ', 'H']).nth(1).unwrap().to_owned();
+    let heights = live
+        .split('V')
+        .skip(1)
+        .map(|part| part.split('H').next().unwrap());
+    let heights: Vec<&str> = heights.collect();
+    // Six changes: 0, 1, 2, 4, 5, and the end.
+    assert_eq!(heights.len(), 6, "{live}");
+    assert_eq!(heights[3], bound, "{live}");
+    let high = |y: &str| y.parse::<f64>().unwrap();
+    assert!(heights.iter().all(|y| high(y) >= high(&bound)), "{live}");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 use super::problem::Item;
 
-/// A step and the bytes alive in it.
+/// A step and the bytes alive from it on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Worst {
+pub(super) struct Level {
     /// The step.
     pub(super) step: usize,
     /// The sum of what is alive then, in bytes.
@@ -35,17 +35,27 @@ impl Pressure {
         Self { changes }
     }
 
-    /// The first step with the most live bytes.
-    pub(super) fn most(&self) -> Worst {
-        let (mut live, mut worst) = (0_usize, Worst::default());
-        let mut changes = self.changes.iter().peekable();
-        while let Some(&(step, begins, ended)) = changes.next() {
-            live = live.wrapping_add(begins).wrapping_sub(ended);
-            let complete = changes.peek().is_none_or(|(next, _, _)| *next != step);
-            if complete && live > worst.bytes {
-                worst = Worst { step, bytes: live };
+    /// The bytes that are alive, at each step where that may change.
+    pub(super) fn levels(&self) -> impl Iterator<Item = Level> + '_ {
+        let mut bytes = 0_usize;
+        let steps = self.changes.chunk_by(|(one, ..), (other, ..)| one == other);
+        steps.filter_map(move |changes| {
+            for (_, begins, ended) in changes {
+                bytes = bytes.wrapping_add(*begins).wrapping_sub(*ended);
             }
-        }
-        worst
+            let &(step, ..) = changes.first()?;
+            Some(Level { step, bytes })
+        })
+    }
+
+    /// The first step with the most live bytes.
+    pub(super) fn most(&self) -> Level {
+        self.levels().fold(Level::default(), |most, level| {
+            if level.bytes > most.bytes {
+                level
+            } else {
+                most
+            }
+        })
     }
 }

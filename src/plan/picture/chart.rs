@@ -2,11 +2,12 @@
 //!
 //! Rank 2. Part of `plan::picture`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use super::frame::{Frame, Grouped, Length};
 use crate::escape::Markup;
+use crate::plan::pressure::{Level, Pressure};
+use crate::plan::problem::Problem;
 use crate::plan::{ArenaReport, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
 use crate::units::Bytes;
 
@@ -28,7 +29,29 @@ type Placed<'a> = (&'a PlanValue, Placement);
 pub(super) struct Chart<'a> {
     arena: &'a ArenaReport,
     values: Vec<(usize, Placed<'a>)>,
+    /// What the lower bound is told from; `None` if the request can not be planned.
+    needed: Option<Needed>,
     frame: Frame,
+}
+
+/// What an arena needs.
+struct Needed {
+    /// In all steps, in bytes.
+    reserved: usize,
+    /// Besides that.
+    pressure: Pressure,
+}
+
+impl Needed {
+    /// What arena `index` of the plans of `request` needs.
+    fn of(request: &PlanRequest, index: usize) -> Option<Self> {
+        let problem = Problem::new(request).ok()?;
+        let arena = problem.arenas.get(index)?;
+        Some(Self {
+            reserved: arena.reserved,
+            pressure: Pressure::new(&arena.items),
+        })
+    }
 }
 
 impl<'a> Chart<'a> {
@@ -67,6 +90,7 @@ impl<'a> Chart<'a> {
         Some(Self {
             arena,
             values,
+            needed: Needed::of(request, index),
             frame,
         })
     }
@@ -167,25 +191,19 @@ impl<'a> Chart<'a> {
         Ok(())
     }
 
-    /// The bytes that are alive, step by step.
+    /// The bytes that are needed, step by step.
     fn live(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut changes: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        for (_, (value, placement)) in &self.values {
-            if value.alias.is_none() {
-                let born = changes.entry(value.first_use).or_default();
-                born.0 = born.0.saturating_add(placement.size);
-                let dead = changes.entry(value.last_use.saturating_add(1)).or_default();
-                dead.1 = dead.1.saturating_add(placement.size);
-            }
-        }
+        let Some(needed) = &self.needed else {
+            return Ok(());
+        };
         let frame = self.frame;
-        write!(f, "<path class=\"live\" d=\"M{} {}", frame.x(0), frame.y(0))?;
-        let mut alive = 0_usize;
-        for (step, (born, dead)) in changes {
-            alive = alive.saturating_add(born).saturating_sub(dead);
-            write!(f, "H{}V{}", frame.x(step), frame.y(alive))?;
+        let (left, right) = (frame.x(0), frame.x(frame.steps));
+        let above = |bytes: usize| frame.y(needed.reserved.saturating_add(bytes));
+        write!(f, "<path class=\"live\" d=\"M{left} {}", above(0))?;
+        for Level { step, bytes } in needed.pressure.levels() {
+            write!(f, "H{}V{}", frame.x(step), above(bytes))?;
         }
-        f.write_str("\"/>")
+        write!(f, "H{right}\"/>")
     }
 
     fn bound(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
