@@ -66,7 +66,7 @@ fn run() -> Result<(), Failure> {
     let milliseconds = start.elapsed().as_secs_f64() * 1000.0;
 
     check(table.request(), &report.plan)?;
-    print!("{}", table.to_csv(Some(&report.plan)));
+    print!("{}", table.to_csv(Some(&report.plan))?);
     for arena in &report.arenas {
         eprintln!(
             "{}: peak {}, lower bound {}, {} ({:?}, {} nodes)",

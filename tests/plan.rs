@@ -446,12 +446,96 @@ fn tables_are_read_with_every_name_and_written_back() {
     let table = PlanTable::parse(text).unwrap();
 
     assert_eq!(
-        table.to_csv(None),
+        table.to_csv(None).unwrap(),
         "id,lower,upper,size,alignment,gaps,device,note\n\
          a,0,5,64,16,1-3@0:16,cuda:0,x\nb,2,4,32,1,,cpu:0,y\n"
     );
-    let again = PlanTable::parse(&table.to_csv(None)).unwrap();
+    let again = PlanTable::parse(&table.to_csv(None).unwrap()).unwrap();
     assert_eq!(again, table);
+}
+
+#[test]
+fn offsets_other_names_and_several_gaps_are_read() {
+    let text = "offset,buffer,begin,upper,size,gaps,hint\n\
+                64,a,0,9,16,1-2 4-6@0:8,7\n,b,1,2,32,,\n";
+
+    let table = PlanTable::parse(text).unwrap();
+
+    let [first, second] = table.request().values() else {
+        panic!("two values");
+    };
+    assert_eq!((first.fixed_offset, second.fixed_offset), (Some(64), None));
+    assert_eq!((first.name.as_deref(), first.first_use), (Some("a"), 0));
+    let gaps = first
+        .gaps
+        .iter()
+        .map(|gap| (gap.steps.clone(), gap.window.clone()));
+    assert!(gaps.eq([(1..=1, None), (4..=5, Some(0..8))]));
+    assert_eq!(
+        table.to_csv(None).unwrap(),
+        "id,lower,upper,size,gaps,hint,offset\n\
+         a,0,9,16,1-2 4-6@0:8,7,64\nb,1,2,32,,,\n"
+    );
+    let planned = table.request().plan(&PlanOptions::default()).unwrap();
+    let written = table.to_csv(Some(&planned.plan)).unwrap();
+    assert_eq!(
+        written,
+        "id,lower,upper,size,gaps,hint,offset\n\
+         a,0,9,16,1-2 4-6@0:8,7,64\nb,1,2,32,,,0\n"
+    );
+    let again = PlanTable::parse(&written).unwrap();
+    assert_eq!(again.request().values()[1].fixed_offset, Some(0));
+}
+
+#[test]
+fn values_that_are_added_to_a_table_are_written_too() {
+    let mut table = PlanTable::parse("id,lower,upper,size,note\na,0,2,64,x\n").unwrap();
+
+    table
+        .request_mut()
+        .push(PlanValue::new(32, 1..=1).on(CUDA).at_offset(128));
+
+    assert_eq!(
+        table.to_csv(None).unwrap(),
+        "id,lower,upper,size,device,note,offset\na,0,2,64,cpu:0,x,\n1,1,2,32,cuda:0,,128\n"
+    );
+}
+
+#[test]
+fn what_a_table_can_not_hold_is_not_written() {
+    let fine = || PlanValue::new(16, 0..=1);
+    let refused = |values: [PlanValue; 2]| {
+        let mut request = PlanRequest::new();
+        for value in values {
+            request.push(value);
+        }
+        let refused = PlanTable::from(request).to_csv(None);
+        refused.unwrap_err().to_string()
+    };
+
+    assert_eq!(
+        refused([fine(), fine().named("a,b")]),
+        "line 3: id \"a,b\" can not be written"
+    );
+    assert_eq!(
+        refused([fine().named("a\nb"), fine()]),
+        "line 2: id \"a\\nb\" can not be written"
+    );
+    assert_eq!(
+        refused([fine().named(" a"), fine()]),
+        "line 2: id \" a\" can not be written"
+    );
+    assert_eq!(
+        refused([fine().named("1"), fine()]),
+        "line 3: id \"1\" is that of line 2 too"
+    );
+    let storage = "line 3: there is no column for storage and pools";
+    assert_eq!(refused([fine(), fine().alias_of(0, 0)]), storage);
+    assert_eq!(refused([fine(), fine().in_pool(1)]), storage);
+    assert_eq!(
+        refused([PlanValue::new(1, 0..=usize::MAX), fine()]),
+        "line 2: there is no step after the last"
+    );
 }
 
 #[test]

@@ -38,7 +38,7 @@ use crate::plan::{DeviceOptions, Gap, MemoryPlan, PlanRequest, PlanValue};
 /// let report = table.request().plan(&PlanOptions::default())?;
 ///
 /// assert_eq!(
-///     table.to_csv(Some(&report.plan)),
+///     table.to_csv(Some(&report.plan))?,
 ///     "id,lower,upper,size,offset\na,0,2,64,0\nb,2,4,64,0\n"
 /// );
 /// # Ok::<(), device_memory::Error>(())
@@ -117,22 +117,55 @@ impl PlanTable {
         &mut self.request
     }
 
-    /// The table as CSV, with the offsets of a plan of it if there is one.
-    #[must_use]
-    pub fn to_csv(&self, plan: Option<&MemoryPlan>) -> String {
+    /// The table as CSV, with the offsets of a plan of it, or without one with those that
+    /// values must have. Columns that only some values need are there for all. A value
+    /// without a name has its position as one.
+    ///
+    /// # Errors
+    ///
+    /// - [`Table`](PlanError::Table): a value can not be written so that it is read as it
+    ///   is, by the line that it would have: its name is that of another or has commas,
+    ///   line breaks or spaces around it; it is in a pool or in the storage of another; it
+    ///   is alive in the last step there can be.
+    pub fn to_csv(&self, plan: Option<&MemoryPlan>) -> Result<String> {
+        let names = self.names()?;
         let mut csv = String::new();
         // Writing to a string does not fail.
-        let _ = self.write(&mut csv, plan);
-        csv
+        let _ = self.write(&mut csv, &names, plan);
+        Ok(csv)
     }
 
-    fn write(&self, csv: &mut String, plan: Option<&MemoryPlan>) -> fmt::Result {
+    /// The names of all values, once these are checked.
+    fn names(&self) -> Result<Vec<String>, PlanError> {
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        let values = (2..).zip(self.request.values().iter().enumerate());
+        let name = |(line, (position, value)): (usize, (usize, &PlanValue))| {
+            let name = value.name.clone();
+            let name = name.unwrap_or_else(|| position.to_string());
+            let is_field = |name: &str| !name.contains([',', '\n', '\r']) && name.trim() == name;
+            if !is_field(&name) {
+                return Err(fault(line, format!("id {name:?} can not be written")));
+            }
+            if value.alias.is_some() || value.pool != 0 {
+                return Err(fault(line, "there is no column for storage and pools"));
+            }
+            if value.last_use == usize::MAX {
+                return Err(fault(line, "there is no step after the last"));
+            }
+            unique(&mut seen, line, &name)?;
+            Ok(name)
+        };
+        values.map(name).collect()
+    }
+
+    fn write(&self, csv: &mut String, names: &[String], plan: Option<&MemoryPlan>) -> fmt::Result {
+        let values = self.request.values();
+        let needed = |needs: fn(&PlanValue) -> bool| values.iter().any(needs);
+        let alignment = self.has.alignment || needed(|value| value.align != 1);
+        let gaps = self.has.gaps || needed(|value| !value.gaps.is_empty());
+        let device = self.has.device || needed(|value| value.device != Device::CPU);
+        let offset = plan.is_some() || needed(|value| value.fixed_offset.is_some());
         csv.write_str("id,lower,upper,size")?;
-        let Optional {
-            alignment,
-            gaps,
-            device,
-        } = self.has;
         for (_, name) in [(alignment, "alignment"), (gaps, "gaps"), (device, "device")]
             .iter()
             .filter(|(there, _)| *there)
@@ -142,9 +175,8 @@ impl PlanTable {
         for name in &self.others {
             write!(csv, ",{name}")?;
         }
-        csv.write_str(if plan.is_some() { ",offset\n" } else { "\n" })?;
-        for (index, (value, kept)) in self.request.values().iter().zip(&self.kept).enumerate() {
-            let name = value.name.as_deref().unwrap_or_default();
+        csv.write_str(if offset { ",offset\n" } else { "\n" })?;
+        for (index, (value, name)) in values.iter().zip(names).enumerate() {
             let upper = value.last_use.saturating_add(1);
             write!(csv, "{name},{},{upper},{}", value.first_use, value.size)?;
             if alignment {
@@ -157,15 +189,46 @@ impl PlanTable {
             if device {
                 write!(csv, ",{}", value.device)?;
             }
-            for field in kept {
-                write!(csv, ",{field}")?;
+            // A value that was added has nothing in the columns that are only kept.
+            let kept = self.kept.get(index);
+            for column in 0..self.others.len() {
+                let field = kept.and_then(|kept| kept.get(column));
+                write!(csv, ",{}", field.map_or("", String::as_str))?;
             }
-            if let Some(placement) = plan.and_then(|plan| plan.placements().get(index)) {
-                write!(csv, ",{}", placement.offset)?;
+            if offset {
+                let placement = plan.map(|plan| plan.placements().get(index));
+                let at = placement.map_or(value.fixed_offset, |placement| Some(placement?.offset));
+                match at {
+                    Some(at) => write!(csv, ",{at}")?,
+                    None => csv.write_str(",")?,
+                }
             }
             csv.write_str("\n")?;
         }
         Ok(())
+    }
+}
+
+impl From<PlanRequest> for PlanTable {
+    /// The values of a request as a table, with the columns that they need.
+    fn from(request: PlanRequest) -> Self {
+        Self {
+            request,
+            has: Optional::default(),
+            others: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+}
+
+/// Checks that no line before had this name.
+fn unique(seen: &mut HashMap<String, usize>, line: usize, name: &str) -> Result<(), PlanError> {
+    match seen.insert(name.to_owned(), line) {
+        None => Ok(()),
+        Some(first) => Err(fault(
+            line,
+            format!("id {name:?} is that of line {first} too"),
+        )),
     }
 }
 
@@ -218,13 +281,7 @@ fn parse(text: &str) -> Result<PlanTable, PlanError> {
             ));
         }
         let value = value(line, &columns, &fields)?;
-        let name = value.name.clone().unwrap_or_default();
-        if let Some(first) = seen.insert(name.clone(), line) {
-            return Err(fault(
-                line,
-                format!("id {name:?} is that of line {first} too"),
-            ));
-        }
+        unique(&mut seen, line, value.name.as_deref().unwrap_or_default())?;
         table.request.push(value);
         table.kept.push(others(&columns, &fields));
     }
