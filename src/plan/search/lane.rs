@@ -3,9 +3,13 @@
 //! Rank 2. Part of `plan`.
 //!
 //! The search counts in units: the greatest common divisor of all sizes. Most
-//! problems fit 16 bits then, and eight sections are updated at once. All sums are
-//! bounded by three times the capacity, which `fits` checks, so that additions that
-//! wrap never do.
+//! problems fit 16 bits then, and eight sections are updated at once.
+//!
+//! Where jobs are put, no sum passes three times the capacity, which `Lane::new` leaves
+//! room for: rounded up to its alignment, at most the power of two above the capacity, a
+//! release at most doubles it, and a size adds it once more. In the bound the releases of
+//! jobs passed over may go further and wrap. By then the bound has passed the capacity;
+//! to find room where there is none costs time and proves nothing.
 
 use std::fmt::Debug;
 
