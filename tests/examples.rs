@@ -2,6 +2,9 @@
 
 #![cfg(all(feature = "pte", feature = "testing"))]
 
+#[path = "examples/plan.rs"]
+mod plan;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
