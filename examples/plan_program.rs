@@ -3,7 +3,9 @@
 //! `cargo run --release --example plan_program --features pte -- FILE [-o NEW] [--html PAGE]`
 //!
 //! The lifetimes of tensors are told from the instructions. A program whose
-//! lifetimes can not be told is left alone, with the reason and exit code 1.
+//! lifetimes can not be told is left alone, with the reason in one line and exit code 1;
+//! anything else that goes wrong is one line and exit code 2. The page has all arenas of
+//! all methods, planned by ExecuTorch's algorithm and by ours.
 
 #![expect(
     clippy::print_stdout,
@@ -14,21 +16,30 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use device_memory::plan::{Algorithm, PlanOptions, PlanPage};
-use device_memory::pte::{Program, replan};
+use device_memory::ErrorKind;
+use device_memory::plan::{Algorithm, PlanOptions, PlanPage, PlanReport, PlanRequest};
+use device_memory::pte::{ArenaChange, Program, replan};
 
 /// What can end an example: one line for a person.
 type Failure = Box<dyn std::error::Error>;
 
 const USAGE: &str = "usage: plan_program FILE [-o NEW] [--html PAGE]";
 
+/// The exit code where lifetimes can not be told.
+const CAN_NOT_REPLAN: u8 = 1;
+
+/// The exit code of all else.
+const WRONG: u8 = 2;
+
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            ExitCode::FAILURE
-        }
+    let Err(failure) = run() else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("error: {failure}");
+    let kind = failure.downcast_ref::<device_memory::Error>();
+    match kind.map(device_memory::Error::kind) {
+        Some(ErrorKind::CanNotReplan { .. }) => ExitCode::from(CAN_NOT_REPLAN),
+        _ => ExitCode::from(WRONG),
     }
 }
 
@@ -59,13 +70,12 @@ fn run() -> Result<(), Failure> {
             arena.lower_bound
         );
     }
-    let sum = |bytes: fn(&device_memory::pte::ArenaChange) -> usize| {
-        new.arenas.iter().map(bytes).sum::<usize>()
-    };
+    let sum = |bytes: fn(&ArenaChange) -> usize| new.arenas.iter().map(bytes).sum::<usize>();
     let (before, after) = (sum(|arena| arena.before), sum(|arena| arena.after));
     println!("together {before} bytes before, {after} after");
     if let Some(page) = page {
-        std::fs::write(page, draw(&old)?)?;
+        let title = file.file_name().unwrap_or_default().to_string_lossy();
+        std::fs::write(page, draw(&title, &old)?)?;
     }
     if let Some(output) = output {
         std::fs::write(output, &new.bytes)?;
@@ -73,23 +83,32 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first method's largest arena, planned by ExecuTorch's algorithm and by ours.
-fn draw(program: &[u8]) -> Result<String, Failure> {
+/// An arena with two plans of it.
+struct Drawn {
+    heading: String,
+    request: PlanRequest,
+    greedy: PlanReport,
+    auto: PlanReport,
+}
+
+/// All arenas of all methods on one page.
+fn draw(title: &str, program: &[u8]) -> Result<String, Failure> {
     let program = Program::parse(program)?;
-    let method = program
-        .methods()
-        .first()
-        .ok_or("the program has no method")?;
-    let arenas = method.buffers().iter().enumerate();
-    let largest = arenas.max_by_key(|(_, arena)| arena.size);
-    let (index, _) = largest.ok_or("the method has no arena")?;
-    let request = method.plan_request(index)?;
-    let greedy = request.plan(&PlanOptions::new(Algorithm::ExecutorchGreedy))?;
-    let auto = request.plan(&PlanOptions::default())?;
-    let title = format!("method {}, arena {index}", method.name());
-    let page = PlanPage::new(&title, &request);
-    Ok(page
-        .with("ExecuTorch greedy", &greedy)
-        .with("auto", &auto)
-        .to_html())
+    let mut drawn = Vec::new();
+    for method in program.methods() {
+        for index in 0..method.buffers().len() {
+            let request = method.plan_request(index)?;
+            drawn.push(Drawn {
+                heading: format!("method {}, arena {index}", method.name()),
+                greedy: request.plan(&PlanOptions::new(Algorithm::ExecutorchGreedy))?,
+                auto: request.plan(&PlanOptions::default())?,
+                request,
+            });
+        }
+    }
+    let page = drawn.iter().fold(PlanPage::new(title), |page, arena| {
+        let plans = [("ExecuTorch greedy", &arena.greedy), ("auto", &arena.auto)];
+        page.with(&arena.heading, &arena.request, plans)
+    });
+    Ok(page.to_html())
 }

@@ -126,6 +126,8 @@ mod report;
 mod request;
 mod run;
 mod search;
+mod storage;
+mod stretch;
 mod table;
 mod value;
 

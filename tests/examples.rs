@@ -4,6 +4,9 @@
 
 #[path = "examples/plan.rs"]
 mod plan;
+#[path = "pte/support.rs"]
+#[expect(dead_code, reason = "programs are only changed here, not walked")]
+mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

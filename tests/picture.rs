@@ -29,7 +29,7 @@ fn an_arena_shows_its_values_with_name_size_place_and_steps() {
 
     let svg = report.to_svg(&request, 0).unwrap();
 
-    assert_eq!(svg.matches("<rect").count(), 2);
+    assert_eq!(svg.matches("class=\"v\"").count(), 2);
     assert!(
         svg.contains("<title>query &lt;1&gt;\n4,096 bytes at "),
         "{svg}"
@@ -38,6 +38,77 @@ fn an_arena_shows_its_values_with_name_size_place_and_steps() {
     assert!(svg.contains("<title>value 1\n1,024 bytes at "));
     assert!(svg.contains("cpu:0, memory id 0: "));
     assert!(svg.contains("lower bound 5,120, "));
+}
+
+/// The rectangles of the first value, as left, top, right and bottom in pixels.
+fn rectangles(svg: &str) -> Vec<[f64; 4]> {
+    let (_, path) = svg.split_once("class=\"v\" d=\"").unwrap();
+    let (path, _) = path.split_once('"').unwrap();
+    let rectangles = path.split_terminator('Z').map(|rectangle| {
+        let numbers = rectangle.split(['M', ' ', 'H', 'V']).skip(1);
+        let numbers: Vec<f64> = numbers.map(|number| number.parse().unwrap()).collect();
+        let [left, top, right, bottom, back] = numbers[..] else {
+            panic!("{rectangle}");
+        };
+        assert_eq!(left, back);
+        [left, top, right, bottom]
+    });
+    rectangles.collect()
+}
+
+#[test]
+fn a_value_without_gaps_is_one_rectangle() {
+    let (request, report) = planned([PlanValue::new(64, 0..=3)]);
+
+    let svg = report.to_svg(&request, 0).unwrap();
+
+    // The axes: 640 pixels for four steps from 76 on, 320 for 64 bytes up from 366.
+    assert_eq!(rectangles(&svg), [[76.0, 46.0, 716.0, 366.0]]);
+    assert!(svg.contains("cpu:0: 64 bytes"), "{svg}");
+}
+
+#[test]
+fn a_value_with_gaps_is_shown_where_it_needs_its_bytes() {
+    let gap = |steps, window| Gap { steps, window };
+    let value = PlanValue::new(64, 0..=3)
+        .with_gap(gap(1..=1, None))
+        .with_gap(gap(2..=2, Some(16..48)));
+    let (request, report) = planned([value]);
+
+    let svg = report.to_svg(&request, 0).unwrap();
+
+    let parts = [
+        [76.0, 46.0, 236.0, 366.0],
+        [396.0, 126.0, 556.0, 286.0],
+        [556.0, 46.0, 716.0, 366.0],
+    ];
+    assert_eq!(rectangles(&svg), parts);
+    assert_eq!(svg.matches("class=\"v\"").count(), 1);
+    let hover =
+        "steps 0 to 3\nin steps 1 to 1 no bytes\nin steps 2 to 2 32 bytes from 16 on</title>";
+    assert!(svg.contains(hover), "{svg}");
+}
+
+#[test]
+fn a_trace_leaves_gaps_out() {
+    let value = PlanValue::new(64, 0..=3)
+        .with_gap(Gap {
+            steps: 1..=1,
+            window: None,
+        })
+        .with_gap(Gap {
+            steps: 2..=2,
+            window: Some(16..48),
+        });
+    let (request, report) = planned([value]);
+
+    let trace = report.to_executorch_trace(&request).unwrap();
+
+    let json: Value = serde_json::from_str(&trace).unwrap();
+    let events = json["traceEvents"].as_array().unwrap().iter();
+    let events =
+        events.map(|event| ["tid", "ts", "dur"].map(|field| event[field].as_u64().unwrap()));
+    assert!(events.eq([[0, 0, 64], [2, 16, 32], [3, 0, 64]]));
 }
 
 #[test]
@@ -82,7 +153,7 @@ fn another_arena_shows_its_own_values_only() {
 
     let svg = report.to_svg(&request, 1).unwrap();
 
-    assert_eq!(svg.matches("<rect").count(), 1);
+    assert_eq!(svg.matches("class=\"v\"").count(), 1);
     assert!(svg.contains("key &amp; &quot;value&quot;"));
     assert_eq!(report.to_svg(&request, 2), None);
 }
@@ -91,17 +162,35 @@ fn another_arena_shows_its_own_values_only() {
 fn a_page_has_a_row_an_arena_and_a_column_a_plan_and_needs_no_other_file() {
     let (request, report) = two_arenas();
 
-    let html = PlanPage::new("a <b>", &request)
-        .with("one", &report)
-        .with("other", &report)
+    let html = PlanPage::new("a <b>")
+        .with("c <d>", &request, [("one", &report), ("other", &report)])
         .to_html();
 
     assert_eq!(html.matches("<svg").count(), 4);
     assert_eq!(html.matches("<tr>").count(), 3);
     assert!(html.contains("<title>a &lt;b&gt;</title>"));
+    assert!(html.contains("<h2>c &lt;d&gt;</h2>"));
     for outside in ["<script", "<link", "src=", "href=", "url("] {
         assert!(!html.contains(outside), "{outside}");
     }
+}
+
+#[test]
+fn a_page_has_every_request_with_plans_of_its_own() {
+    let (both, of_both) = two_arenas();
+    let (one, of_one) = planned([PlanValue::new(64, 0..=3).named("alone")]);
+
+    let html = PlanPage::new("page")
+        .with("both", &both, [("a", &of_both), ("b", &of_both)])
+        .with("one", &one, [("c", &of_one)])
+        .to_html();
+
+    let (first, second) = html.split_once("<h2>one</h2>").unwrap();
+    assert_eq!(first.matches("<svg").count(), 4);
+    assert_eq!(second.matches("<svg").count(), 1);
+    assert!(!first.contains("alone") && second.contains("alone"));
+    let headings = [">a</th>", ">b</th>", ">c</th>"].map(|of| html.matches(of).count());
+    assert_eq!(headings, [1, 1, 1]);
 }
 
 #[test]
@@ -124,8 +213,8 @@ fn a_trace_has_an_event_for_each_step_of_each_value() {
 fn a_plan_of_nothing_is_a_page_without_pictures() {
     let (request, report) = planned([]);
 
-    let html = PlanPage::new("empty", &request)
-        .with("plan", &report)
+    let html = PlanPage::new("empty")
+        .with("nothing", &request, [("plan", &report)])
         .to_html();
 
     assert!(!html.contains("<svg"));
@@ -142,7 +231,7 @@ fn extreme_numbers_stay_on_the_picture() {
 
     let svg = report.to_svg(&request, 0).unwrap();
 
-    assert_eq!(svg.matches("<rect").count(), 3);
+    assert_eq!(svg.matches("class=\"v\"").count(), 3);
     assert!(report.to_executorch_trace(&request).is_none());
     let numbers = svg.split('"').filter_map(|text| text.parse::<f64>().ok());
     for number in numbers {

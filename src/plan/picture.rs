@@ -2,10 +2,10 @@
 //!
 //! Rank 2. Part of `plan`.
 //!
-//! Steps go to the right and offsets up: a value is a rectangle. The line is the
-//! bytes that are alive, so what is above it is lost to the arrangement, and the
-//! dashes are what no arrangement can get below. The files need nothing else to
-//! be shown: no scripts, fonts or styles from elsewhere.
+//! Steps go to the right and offsets up: a value is a rectangle, or several where it has
+//! gaps, in which it is not shown. The line is the bytes that are alive, so what is above
+//! it is lost to the arrangement, and the dashes are what no arrangement can get below.
+//! The files need nothing else to be shown: no scripts, fonts or styles from elsewhere.
 
 mod chart;
 mod frame;
@@ -14,7 +14,8 @@ mod trace;
 
 pub use page::PlanPage;
 
-use crate::plan::{PlanReport, PlanRequest};
+use crate::plan::stretch::Stretch;
+use crate::plan::{PlanReport, PlanRequest, PlanValue};
 
 /// The most events of a trace.
 const MOST_EVENTS: usize = 10_000_000;
@@ -47,11 +48,23 @@ impl PlanReport {
     /// Chrome trace in JSON, in which time is the offset in bytes, a process an
     /// arena, counted from 1, and a thread a step.
     ///
-    /// There is an event for each value and step that it is alive in; `None` if
-    /// those are more than ten million.
+    /// There is an event for each value and step that it is alive in, gaps left out; `None`
+    /// if those are more than ten million.
     #[must_use]
     pub fn to_executorch_trace(&self, request: &PlanRequest) -> Option<String> {
         let trace = trace::Trace::new(request, self);
         (trace.events() <= MOST_EVENTS).then(|| trace.to_string())
     }
+}
+
+/// What is shown of a value: all of it, or what its gaps leave.
+fn shown(value: &PlanValue) -> Vec<Stretch> {
+    if value.gaps.is_empty() {
+        return vec![Stretch {
+            first: value.first_use,
+            last: value.last_use,
+            bytes: 0..value.size,
+        }];
+    }
+    Stretch::of(value, value.size)
 }

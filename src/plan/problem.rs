@@ -7,28 +7,18 @@
 //! can overflow.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use crate::device::Device;
 use crate::error::{ErrorKind, PlanError, Result};
 
 use super::fixed;
 use super::request::{DeviceOptions, PlanRequest};
+use super::storage;
+use super::stretch::Stretch;
 use super::value::PlanValue;
 
 /// How many pools a device can have.
 const MAX_POOLS: u32 = 1024;
-
-/// Bytes of an item that it needs in a run of steps.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    /// The first step.
-    pub(super) first: usize,
-    /// The last step.
-    pub(super) last: usize,
-    /// Which bytes: at least one.
-    pub(super) bytes: Range<usize>,
-}
 
 /// Something that needs an offset: a value together with those in its storage.
 #[derive(Clone, Debug)]
@@ -123,7 +113,7 @@ impl Problem {
         for (index, value) in values.iter().enumerate() {
             check_value(index, value)?;
         }
-        let roots = roots(values)?;
+        let roots = storage::roots(values)?;
         let mut problem = Self {
             arenas: arenas(request)?,
             homes: Vec::with_capacity(values.len()),
@@ -188,81 +178,6 @@ fn check_value(index: usize, value: &PlanValue) -> Result<(), PlanError> {
         after = Some(to);
     }
     Ok(())
-}
-
-/// For each value the one that owns its storage, and the offset in it.
-fn roots(values: &[PlanValue]) -> Result<Vec<(usize, usize)>> {
-    let mut roots: Vec<Option<(usize, usize)>> = vec![None; values.len()];
-    let mut path = Vec::new();
-    for start in 0..values.len() {
-        let mut at = start;
-        let (root, mut offset) = loop {
-            if let Some(&Some(known)) = roots.get(at) {
-                break known;
-            }
-            let Some(alias) = values.get(at).and_then(|value| value.alias) else {
-                break (at, 0);
-            };
-            let invalid = |reason| PlanError::InvalidAlias {
-                value: at,
-                of: alias.of,
-                reason,
-            };
-            if alias.of >= values.len() {
-                return Err(invalid("there is no such value").into());
-            }
-            if path.len() > values.len() {
-                return Err(invalid("they use the storage of each other").into());
-            }
-            path.push((at, alias.offset));
-            at = alias.of;
-        };
-        if let Some(slot) = roots.get_mut(at) {
-            *slot = Some((root, offset));
-        }
-        while let Some((value, within)) = path.pop() {
-            check_alias(values, value, within)?;
-            offset = within.checked_add(offset).ok_or(ErrorKind::PlanTooLarge {
-                device: values.get(root).map_or(Device::CPU, |root| root.device),
-            })?;
-            if let Some(slot) = roots.get_mut(value) {
-                *slot = Some((root, offset));
-            }
-        }
-    }
-    Ok(roots.into_iter().flatten().collect())
-}
-
-/// Checks a value against the one whose storage it uses.
-fn check_alias(values: &[PlanValue], index: usize, offset: usize) -> Result<(), PlanError> {
-    let Some(value) = values.get(index) else {
-        return Ok(());
-    };
-    let Some((of, other)) = value
-        .alias
-        .and_then(|alias| Some((alias.of, values.get(alias.of)?)))
-    else {
-        return Ok(());
-    };
-    let end = offset.checked_add(value.size);
-    let reason = if (value.device, value.pool) != (other.device, other.pool) {
-        "they are in different places"
-    } else if end.is_none_or(|end| end > other.size) {
-        "it passes the end"
-    } else if value.fixed_offset.is_some() {
-        "its offset is fixed"
-    } else if !value.gaps.is_empty() || !other.gaps.is_empty() {
-        "one of them has gaps"
-    } else if offset & value.align.wrapping_sub(1) != 0 {
-        "its offset is not aligned"
-    } else {
-        return Ok(());
-    };
-    Err(PlanError::InvalidAlias {
-        value: index,
-        of,
-        reason,
-    })
 }
 
 /// The arenas without their items: every pool of every device up to the highest.
@@ -362,30 +277,8 @@ fn item(index: usize, value: &PlanValue, options: &DeviceOptions) -> Result<Item
         first: value.first_use,
         last: value.last_use,
         fixed: value.fixed_offset,
-        stretches: (!value.gaps.is_empty()).then(|| stretches(value, size)),
+        stretches: (!value.gaps.is_empty()).then(|| Stretch::of(value, size)),
     })
-}
-
-/// What the gaps of a value leave of its life, if it has `size` bytes.
-fn stretches(value: &PlanValue, size: usize) -> Vec<Stretch> {
-    let mut stretches = Vec::new();
-    let mut push = |first: Option<usize>, last: Option<usize>, bytes: Range<usize>| {
-        if let (Some(first), Some(last)) = (first, last)
-            && first <= last
-            && !bytes.is_empty()
-        {
-            stretches.push(Stretch { first, last, bytes });
-        }
-    };
-    let mut from = Some(value.first_use);
-    for gap in &value.gaps {
-        let (first, last) = (*gap.steps.start(), *gap.steps.end());
-        push(from, first.checked_sub(1), 0..size);
-        push(Some(first), Some(last), gap.window.clone().unwrap_or(0..0));
-        from = last.checked_add(1);
-    }
-    push(from, Some(value.last_use), 0..size);
-    stretches
 }
 
 impl Arena {

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
+use device_memory::pte::Program;
+
 use crate::run;
+use crate::support::{JUMP_FALSE, Patch};
 
 /// Eight values that no heuristic places in 12 bytes, which is the most that is alive at
 /// once.
@@ -201,6 +204,107 @@ fn nested_cargo_what_is_no_table_or_no_flag_is_one_line_and_another_exit_code() 
         (vec![bad], "line 1: there is no column \"size\""),
     ] {
         let (code, stdout, stderr) = said(run("plan_csv", &words));
+
+        assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}: {stderr}");
+        assert!(stderr.starts_with(&format!("error: {begin}")), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+fn plan_program(words: &[&str]) -> (i32, String, String) {
+    said(run("plan_program", words))
+}
+
+#[test]
+fn nested_cargo_a_program_is_planned_again_and_the_bytes_before_and_after_are_said() {
+    let new = Scratch::new("new.pte");
+    let file = "tests/data/pte/dynamic_cuda0.pte";
+
+    let (code, stdout, stderr) = plan_program(&[file, "-o", new.path()]);
+
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let words: Vec<Vec<&str>> = stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let head = [
+        "method", "arena", "device", "before", "after", "lower", "bound",
+    ];
+    let host = ["forward", "0", "cpu:0", "4608", "4096", "4096"];
+    let device = ["forward", "1", "cuda:0", "4352", "4352", "4352"];
+    assert_eq!(words[..3], [&head[..], &host[..], &device[..]]);
+    assert!(stdout.ends_with("\ntogether 8960 bytes before, 8448 after\n"));
+    let bytes = fs::read(&new.0).unwrap();
+    let program = Program::parse(&bytes).unwrap();
+    let method = program.method("forward").unwrap();
+    let sizes = [0, 1].map(|arena| method.memory_planned_buffer_size(arena).unwrap());
+    assert_eq!(sizes, [4096, 4352]);
+    let (_, again, _) = plan_program(&[new.path()]);
+    assert!(again.ends_with("\ntogether 8448 bytes before, 8448 after\n"));
+}
+
+#[test]
+fn nested_cargo_a_page_shows_all_arenas_of_all_methods_with_two_plans_each() {
+    let page = Scratch::new("page.html");
+    for (name, arenas) in [
+        (
+            "two_devices",
+            &["forward cpu:0", "forward cuda:0", "forward cuda:1"][..],
+        ),
+        ("multi_method_cpu", &["decode cpu:0", "encode cpu:0"]),
+    ] {
+        let file = format!("tests/data/pte/{name}.pte");
+
+        let (code, _, stderr) = plan_program(&[&file, "--html", page.path()]);
+
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        let html = fs::read_to_string(&page.0).unwrap();
+        assert!(html.contains(&format!("<h1>{name}.pte</h1>")));
+        let sections: Vec<&str> = html.split("<h2>").skip(1).collect();
+        assert_eq!(sections.len(), arenas.len(), "{name}");
+        for (section, arena) in sections.iter().zip(arenas) {
+            let (method, device) = arena.split_once(' ').unwrap();
+            assert!(section.starts_with(&format!("method {method}, arena ")));
+            let charts = section.matches(&format!(">{device}: ")).count();
+            assert_eq!(charts, 2, "{arena}");
+            let greedy = section.find(">ExecuTorch greedy</th>").unwrap();
+            assert!(greedy < section.find(">auto</th>").unwrap());
+        }
+    }
+}
+
+#[test]
+fn nested_cargo_a_program_that_can_not_be_planned_again_is_one_line_with_the_reason() {
+    let mut patch = Patch::of("add_cuda0");
+    patch.turn_last(JUMP_FALSE, 0, 2);
+    let jumping = Scratch::holding("jumping.pte", &patch.bytes);
+    let new = Scratch::new("none.pte");
+
+    let (code, stdout, stderr) = plan_program(&[jumping.path(), "-o", new.path()]);
+
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert_eq!(
+        stderr,
+        "error: method \"forward\" can not be planned again: instruction 3 jumps\n"
+    );
+    assert!(!new.0.exists());
+}
+
+#[test]
+fn nested_cargo_what_is_no_program_or_no_flag_is_one_line_and_another_exit_code() {
+    let file = "tests/data/pte/add_cpu.pte";
+    for (words, begin) in [
+        (vec![], "usage: plan_program FILE"),
+        (vec![file, file], "usage: "),
+        (vec![file, "--nonsense"], "usage: "),
+        (vec![file, "-o"], "usage: "),
+        (vec!["nonsense.pte"], "nonsense.pte: "),
+        (
+            vec!["tests/data/pte/bad/memory_id_zero.pte"],
+            "invalid program: ",
+        ),
+    ] {
+        let (code, stdout, stderr) = plan_program(&words);
 
         assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}: {stderr}");
         assert!(stderr.starts_with(&format!("error: {begin}")), "{stderr}");

@@ -5,10 +5,12 @@
 use std::fmt;
 
 use super::frame::{Frame, Grouped, Length};
+use super::shown;
 use crate::escape::Markup;
 use crate::plan::pressure::{Level, Pressure};
 use crate::plan::problem::Problem;
-use crate::plan::{ArenaReport, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
+use crate::plan::stretch::Stretch;
+use crate::plan::{ArenaReport, Gap, Placement, PlanReport, PlanRequest, PlanStatus, PlanValue};
 use crate::units::Bytes;
 
 /// The style of a chart, which it carries along.
@@ -28,6 +30,8 @@ type Placed<'a> = (&'a PlanValue, Placement);
 /// The picture of an arena.
 pub(super) struct Chart<'a> {
     arena: &'a ArenaReport,
+    /// Whether the plan has no other.
+    is_alone: bool,
     values: Vec<(usize, Placed<'a>)>,
     /// What the lower bound is told from; `None` if the request can not be planned.
     needed: Option<Needed>,
@@ -80,15 +84,16 @@ impl<'a> Chart<'a> {
         let values: Vec<_> = inside
             .filter(|(_, (_, placement))| placement.memory_id == arena.memory_id)
             .collect();
-        let steps = values
-            .iter()
-            .map(|(_, (value, _))| value.last_use.saturating_add(1));
+        // All arenas of a request are on one clock.
+        let steps = request.values().iter();
+        let steps = steps.map(|value| value.last_use.saturating_add(1));
         let frame = Frame {
             steps: steps.max().unwrap_or(1).max(1),
             bytes: arena.peak.max(arena.lower_bound).max(bytes).max(1),
         };
         Some(Self {
             arena,
+            is_alone: report.arenas.len() == 1,
             values,
             needed: Needed::of(request, index),
             frame,
@@ -107,9 +112,13 @@ impl<'a> Chart<'a> {
         let (left, count) = (Frame::LEFT, self.values.len());
         write!(
             f,
-            "<text x=\"{left}\" y=\"18\" font-weight=\"600\">{device}, memory id {memory_id}: {} bytes</text>",
-            Grouped(*peak)
+            "<text x=\"{left}\" y=\"18\" font-weight=\"600\">{device}"
         )?;
+        if !self.is_alone {
+            write!(f, ", memory id {memory_id}")?;
+        }
+        write!(f, ": {} bytes</text>", Grouped(*peak))?;
+        let values = if count == 1 { "value" } else { "values" };
         let status = match self.arena.status {
             PlanStatus::Optimal => "optimal",
             PlanStatus::Feasible => "not searched",
@@ -117,7 +126,7 @@ impl<'a> Chart<'a> {
         };
         write!(
             f,
-            "<text x=\"{left}\" y=\"34\" class=\"faint\">{} values, {}, {status}; lower bound {}, {} above</text>",
+            "<text x=\"{left}\" y=\"34\" class=\"faint\">{} {values}, {}, {status}; lower bound {}, {} above</text>",
             Grouped(count),
             Markup(algorithm),
             Grouped(*lower_bound),
@@ -159,36 +168,59 @@ impl<'a> Chart<'a> {
         )
     }
 
+    /// The values, each a path of rectangles.
     fn rectangles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let frame = self.frame;
-        let thin = Length::pixels(1);
         for (position, (value, placement)) in &self.values {
-            let end = placement.offset.saturating_add(placement.size);
-            let (x, y) = (frame.x(value.first_use), frame.y(end));
-            let width = frame
-                .x(value.last_use.saturating_add(1))
-                .minus(x)
-                .at_least(thin);
-            let height = frame.y(placement.offset).minus(y).at_least(thin);
+            f.write_str("<path class=\"v\" d=\"")?;
+            for stretch in shown(value) {
+                self.rectangle(f, placement.offset, &stretch)?;
+            }
             let hue = hue(*position);
-            write!(
-                f,
-                "<rect class=\"v\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"hsl({hue} 60% 55%)\"><title>"
-            )?;
+            write!(f, "\" fill=\"hsl({hue} 60% 55%)\"><title>")?;
             match &value.name {
                 Some(name) => write!(f, "{}", Markup(name))?,
                 None => write!(f, "value {position}")?,
             }
             write!(
                 f,
-                "\n{} bytes at {}\nsteps {} to {}</title></rect>",
+                "\n{} bytes at {}\nsteps {} to {}",
                 Grouped(placement.size),
                 Grouped(placement.offset),
                 value.first_use,
                 value.last_use
             )?;
+            for Gap { steps, window } in &value.gaps {
+                write!(f, "\nin steps {} to {} ", steps.start(), steps.end())?;
+                match window.as_ref().filter(|window| !window.is_empty()) {
+                    None => f.write_str("no bytes")?,
+                    Some(window) => write!(
+                        f,
+                        "{} bytes from {} on",
+                        Grouped(window.len()),
+                        Grouped(window.start)
+                    )?,
+                }
+            }
+            f.write_str("</title></path>")?;
         }
         Ok(())
+    }
+
+    /// A rectangle for what is needed of a value at `offset` in some steps.
+    fn rectangle(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        offset: usize,
+        needed: &Stretch,
+    ) -> fmt::Result {
+        let (frame, thin) = (self.frame, Length::pixels(1));
+        let left = frame.x(needed.first);
+        let right = frame.x(needed.last.saturating_add(1));
+        let right = right.at_least(left.plus(thin));
+        let top = frame.y(offset.saturating_add(needed.bytes.end));
+        let bottom = frame.y(offset.saturating_add(needed.bytes.start));
+        let bottom = bottom.at_least(top.plus(thin));
+        write!(f, "M{left} {top}H{right}V{bottom}H{left}Z")
     }
 
     /// The bytes that are needed, step by step.

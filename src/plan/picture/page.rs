@@ -11,11 +11,11 @@ use crate::plan::{PlanReport, PlanRequest};
 /// The style of the page; that of the charts is theirs.
 const STYLE: &str = "\
 :root{color-scheme:light dark}body{margin:24px;font:14px system-ui,sans-serif;background:Canvas;color:CanvasText}\
-h1{font-size:18px;font-weight:600}p{max-width:72ch}\
+h1{font-size:18px;font-weight:600}h2{font-size:15px;font-weight:600;margin:28px 0 0}p{max-width:72ch}\
 table{border-spacing:16px 12px;margin-left:-16px}th{text-align:left;font-weight:600}td{vertical-align:top}";
 
-/// A page with the plans of a request side by side: a row an arena, a column a
-/// plan, on one scale.
+/// A page with the plans of one or more requests side by side: a row an arena, a column a
+/// plan, the arenas of a row on one scale.
 ///
 /// # Examples
 ///
@@ -24,39 +24,55 @@ table{border-spacing:16px 12px;margin-left:-16px}th{text-align:left;font-weight:
 ///
 /// let mut request = PlanRequest::new();
 /// request.push(PlanValue::new(4096, 0..=2).named("query"));
+/// request.push(PlanValue::new(1024, 0..=2).on("cuda:0".parse()?));
 /// let greedy = request.plan(&PlanOptions::new(Algorithm::ExecutorchGreedy))?;
 /// let best = request.plan(&PlanOptions::default())?;
 ///
-/// let html = PlanPage::new("attention", &request)
-///     .with("greedy", &greedy)
-///     .with("best", &best)
+/// let html = PlanPage::new("attention")
+///     .with("decode", &request, [("greedy", &greedy), ("best", &best)])
 ///     .to_html();
 ///
-/// assert_eq!(html.matches("<svg").count(), 2);
-/// # Ok::<(), device_memory::Error>(())
+/// assert_eq!(html.matches("<svg").count(), 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct PlanPage<'a> {
     title: &'a str,
+    sections: Vec<Section<'a>>,
+}
+
+/// A request, and plans of it under their headings.
+#[derive(Clone, Debug)]
+struct Section<'a> {
+    heading: &'a str,
     request: &'a PlanRequest,
     plans: Vec<(&'a str, &'a PlanReport)>,
 }
 
 impl<'a> PlanPage<'a> {
-    /// A page for plans of `request`, without any yet.
+    /// A page without plans.
     #[must_use]
-    pub fn new(title: &'a str, request: &'a PlanRequest) -> Self {
+    pub fn new(title: &'a str) -> Self {
         Self {
             title,
-            request,
-            plans: Vec::new(),
+            sections: Vec::new(),
         }
     }
 
-    /// The same with a plan more, under a heading.
+    /// The same with a request more below, under a heading, and with plans of it, each
+    /// under its own.
     #[must_use]
-    pub fn with(mut self, heading: &'a str, report: &'a PlanReport) -> Self {
-        self.plans.push((heading, report));
+    pub fn with(
+        mut self,
+        heading: &'a str,
+        request: &'a PlanRequest,
+        plans: impl IntoIterator<Item = (&'a str, &'a PlanReport)>,
+    ) -> Self {
+        self.sections.push(Section {
+            heading,
+            request,
+            plans: plans.into_iter().collect(),
+        });
         self
     }
 
@@ -76,8 +92,18 @@ impl<'a> PlanPage<'a> {
             "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
              <style>{STYLE}</style></head><body><h1>{title}</h1>\
              <p>Steps go to the right, offsets up. A rectangle is a value; point at it for its name, size and steps. \
-             The line is the bytes alive, the dashes what no plan can be smaller than.</p><table><tr>"
+             The line is the bytes alive, the dashes what no plan can be smaller than.</p>"
         )?;
+        for section in &self.sections {
+            section.write(html)?;
+        }
+        html.write_str("</body></html>\n")
+    }
+}
+
+impl Section<'_> {
+    fn write(&self, html: &mut String) -> fmt::Result {
+        write!(html, "<h2>{}</h2><table><tr>", Markup(self.heading))?;
         for (heading, _) in &self.plans {
             write!(html, "<th>{}</th>", Markup(heading))?;
         }
@@ -99,6 +125,6 @@ impl<'a> PlanPage<'a> {
             }
             html.write_str("</tr>")?;
         }
-        html.write_str("</table></body></html>\n")
+        html.write_str("</table>")
     }
 }

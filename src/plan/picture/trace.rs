@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::shown;
 use crate::escape::Json;
 use crate::plan::{PlanReport, PlanRequest};
 
@@ -20,8 +21,8 @@ impl<'a> Trace<'a> {
 
     /// How many events there are.
     pub(super) fn events(&self) -> usize {
-        let values = self.request.values().iter();
-        let steps = values.map(|value| value.last_use.saturating_sub(value.first_use));
+        let shown = self.request.values().iter().flat_map(shown);
+        let steps = shown.map(|of| of.last.saturating_sub(of.first));
         steps.fold(0, |sum, steps| sum.saturating_add(steps).saturating_add(1))
     }
 }
@@ -38,15 +39,18 @@ impl fmt::Display for Trace<'_> {
             let name = name.unwrap_or_else(|| format!("value {position}"));
             let name = Json(&name);
             let memory_id = placement.memory_id.saturating_add(1);
-            let (offset, size) = (placement.offset, placement.size);
-            for step in value.first_use..=value.last_use {
-                write!(
-                    f,
-                    "{separator}\n{{\"name\":\"{name}\",\"cat\":\"memory_allocation\",\"ph\":\"X\",\
-                     \"ts\":{offset},\"dur\":{size},\"pid\":{memory_id},\"tid\":{step},\
-                     \"args\":{{\"Memory ID\":{memory_id},\"fqn\":\"{name}\",\"bytes\":{size}}}}}"
-                )?;
-                separator = ",";
+            for stretch in shown(value) {
+                let offset = placement.offset.saturating_add(stretch.bytes.start);
+                let size = stretch.bytes.len();
+                for step in stretch.first..=stretch.last {
+                    write!(
+                        f,
+                        "{separator}\n{{\"name\":\"{name}\",\"cat\":\"memory_allocation\",\"ph\":\"X\",\
+                         \"ts\":{offset},\"dur\":{size},\"pid\":{memory_id},\"tid\":{step},\
+                         \"args\":{{\"Memory ID\":{memory_id},\"fqn\":\"{name}\",\"bytes\":{size}}}}}"
+                    )?;
+                    separator = ",";
+                }
             }
         }
         f.write_str("\n]}\n")
