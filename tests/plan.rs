@@ -1,6 +1,8 @@
 //! Planning: the original's plans offset for offset, real arenas at their lower
 //! bound, every algorithm right, every bad request refused.
 
+#[path = "plan/exported.rs"]
+mod exported;
 #[cfg(feature = "serde")]
 #[path = "plan/json.rs"]
 mod json;
@@ -13,86 +15,16 @@ use device_memory::plan::{
 };
 use device_memory::{Device, DeviceType, ErrorKind, PlanError};
 use proptest::prelude::*;
-use serde_json::Value;
 
 use requests::any_request;
 
 const CUDA: Device = Device::new(DeviceType::Cuda, 0);
-
-/// The arenas of the exporter's plans: a name, the request of one pool, the
-/// offsets that the exporter gave.
-fn exported() -> Vec<(String, PlanRequest, Vec<usize>)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pte");
-    let mut found = Vec::new();
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.to_string_lossy().ends_with(".plan.json"))
-        .collect();
-    files.sort();
-    for file in files {
-        let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        for arena in json["arenas"].as_array().unwrap() {
-            let number = |tensor: &Value, field: &str| {
-                usize::try_from(tensor[field].as_u64().unwrap()).unwrap()
-            };
-            let tensors = arena["tensors"].as_array().unwrap();
-            let mut pools: Vec<usize> = tensors.iter().map(|t| number(t, "mem_id")).collect();
-            pools.sort_unstable();
-            pools.dedup();
-            for pool in pools {
-                let mut request = PlanRequest::new();
-                let align = number(arena, "alignment");
-                request.set_default(DeviceOptions::aligned(align));
-                let mut offsets = Vec::new();
-                for tensor in tensors.iter().filter(|t| number(t, "mem_id") == pool) {
-                    let steps = number(tensor, "start")..=number(tensor, "end");
-                    request.push(PlanValue::new(number(tensor, "aligned"), steps));
-                    offsets.push(number(tensor, "offset"));
-                }
-                let device = arena["device"].as_str().unwrap();
-                let stem = file.file_stem().unwrap().to_string_lossy();
-                found.push((format!("{stem} {device} {pool}"), request, offsets));
-            }
-        }
-    }
-    found
-}
 
 fn plan(request: &PlanRequest, algorithm: Algorithm) -> PlanReport {
     let options = PlanOptions::new(algorithm).nodes(20_000).no_deadline();
     let report = request.plan(&options).unwrap();
     check(request, &report.plan).unwrap_or_else(|fault| panic!("{algorithm}: {fault}"));
     report
-}
-
-#[test]
-fn executorch_greedy_gives_the_offsets_of_every_plan_of_the_exporter() {
-    let exported = exported();
-
-    for (name, request, offsets) in &exported {
-        let report = plan(request, Algorithm::ExecutorchGreedy);
-
-        let found = report
-            .plan
-            .placements()
-            .iter()
-            .map(|placement| placement.offset);
-        assert!(found.eq(offsets.iter().copied()), "{name}");
-    }
-
-    assert_eq!(exported.len(), 55);
-}
-
-#[test]
-fn every_arena_of_the_exporter_is_planned_at_its_lower_bound() {
-    for (name, request, _) in exported() {
-        for algorithm in [Algorithm::Auto, Algorithm::Optimal] {
-            for arena in plan(&request, algorithm).arenas {
-                assert_eq!(arena.gap(), 0, "{name} {algorithm}");
-            }
-        }
-    }
 }
 
 #[test]
@@ -117,6 +49,30 @@ fn buffers_come_as_the_original_lists_them() {
     assert!(ids.eq([2, 1, 0]));
     let none = plan(&PlanRequest::new(), Algorithm::Auto).executorch_layout();
     assert_eq!(none.sizes, [0, 0]);
+}
+
+#[test]
+fn padding_is_behind_every_buffer_that_holds_values_and_no_other() {
+    let padded = DeviceOptions::aligned(16).padding(64);
+    let mut request = PlanRequest::new();
+    request.set_default(padded);
+    request.set_device(CUDA, padded.padding(100));
+    request.push(PlanValue::new(20, 0..=1));
+    request.push(PlanValue::new(20, 2..=3).in_pool(2));
+    request.push(PlanValue::new(0, 2..=3).in_pool(3));
+    request.push(PlanValue::new(48, 0..=1).on(CUDA));
+    request.push(PlanValue::new(17, 1..=1).on(CUDA));
+
+    for algorithm in Algorithm::ALL {
+        let report = plan(&request, algorithm);
+
+        // 32 and 64; nothing in pool 1; 0 and 64; 48, 32 and 100.
+        let layout = report.executorch_layout();
+        assert_eq!(layout.sizes, [0, 96, 0, 96, 64, 180], "{algorithm}");
+        assert_eq!(layout.devices, [(5, CUDA)], "{algorithm}");
+        let peaks = report.arenas.iter().map(|arena| arena.peak);
+        assert!(peaks.eq([32, 0, 32, 0, 80]), "{algorithm}");
+    }
 }
 
 #[test]
