@@ -6,6 +6,8 @@ mod exported;
 #[cfg(feature = "serde")]
 #[path = "plan/json.rs"]
 mod json;
+#[path = "plan/many.rs"]
+mod many;
 #[path = "plan/requests.rs"]
 mod requests;
 
@@ -372,26 +374,6 @@ fn no_algorithm_places_a_value_onto_one_whose_fixed_offset_comes_later() {
 
         assert_eq!(placements.placements()[1].offset, 5, "{algorithm}");
     }
-}
-
-#[test]
-fn a_hundred_thousand_values_are_planned() {
-    let mut request = PlanRequest::new();
-    let mut seed = 1_usize;
-    for step in 0..100_000 {
-        seed = seed
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let (size, life) = ((seed >> 40) % 4096, (seed >> 20) % 40);
-        request.push(PlanValue::new(size, step..=step + life));
-    }
-
-    let options = PlanOptions::new(Algorithm::GreedyBySize);
-    let report = request.plan(&options).unwrap();
-
-    check(&request, &report.plan).unwrap();
-    let arena = &report.arenas[0];
-    assert!(arena.peak < 2 * arena.lower_bound);
 }
 
 #[test]

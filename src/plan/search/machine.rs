@@ -7,7 +7,8 @@
 //! its release. What remains falls into parts that share no section; all of them
 //! must succeed, and one that fails is a proof against the frame's choice. Frames
 //! lie on a stack of the machine's own, so that depth costs no stack of the thread
-//! and a search can go on where it stopped.
+//! and a search can go on where it stopped. Each holds the jobs that remain, so that
+//! deep stacks grow with the square of the jobs; where one gets too large, it ends.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -28,7 +29,23 @@ pub(super) enum Outcome {
     Impossible,
     /// It was stopped and can go on.
     Stopped,
+    /// It would take more memory than it may, and can not go on.
+    Full,
 }
+
+impl Outcome {
+    /// Whether it is an answer.
+    pub(super) fn decides(self) -> bool {
+        matches!(self, Self::Placed | Self::Impossible)
+    }
+}
+
+/// The most entries of all frames and parts on the stack, of 16 to 40 bytes each.
+const MOST_ENTRIES: usize = 1 << 22;
+
+/// The most sets that are known to fail, of 8 bytes each and as many free: those found
+/// after are not remembered.
+const MOST_FAILED: usize = 1 << 23;
 
 /// A set of jobs that is being placed.
 #[derive(Debug)]
@@ -278,12 +295,17 @@ impl<T: Lane> Machine<T> {
             return Step::Choose;
         }
         self.push_parts(chosen.position());
+        if self.entries.len() > MOST_ENTRIES {
+            return Step::End(Outcome::Full);
+        }
         Step::Succeed
     }
 
     /// No choice of the last frame is left: it fails, and that is remembered.
     fn give_up(&mut self) -> Step {
-        if let Some(frame) = self.frames.pop() {
+        if let Some(frame) = self.frames.pop()
+            && self.failed.len() < MOST_FAILED
+        {
             self.failed.insert(frame.key);
         }
         Step::Fail

@@ -16,7 +16,8 @@ use super::lane::Lane;
 use super::machine::{Machine, Outcome};
 use super::order::{By, ORDERS, ordered};
 
-/// The most jobs that are searched: the memory of a search grows with their square.
+/// The most jobs that are searched: where few of them can be told apart, time and memory
+/// grow with their square.
 const MAX_JOBS: usize = 6000;
 
 /// How many choices each machine makes in the first round.
@@ -152,9 +153,10 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
             .map(|(machine, _)| machine.nodes())
             .collect();
         let outcomes = run_round(&mut machines, each, limits.threads, &stop);
+        let all_full = outcomes.iter().all(|&outcome| outcome == Outcome::Full);
         for (at, ((machine, jobs), outcome)) in machines.iter().zip(outcomes).enumerate() {
             let found = match outcome {
-                Outcome::Stopped => continue,
+                Outcome::Stopped | Outcome::Full => continue,
                 // Orders by offset are not all there are where jobs lie in windows of others.
                 Outcome::Impossible if instance.has_windows() => Found::Exhausted,
                 Outcome::Impossible => Found::Impossible,
@@ -167,6 +169,9 @@ fn run<T: Lane>(instance: &Instance, unit: usize, capacity: T, limits: &Limits) 
             return (found, counted.saturating_add(after));
         }
         spent = machines.iter().map(|(machine, _)| machine.nodes()).sum();
+        if all_full {
+            return (Found::Exhausted, spent);
+        }
         if stop() {
             return (Found::Unknown, spent);
         }
@@ -189,7 +194,7 @@ fn run_round<T: Lane>(
     if threads <= 1 {
         for ((machine, _), outcome) in machines.iter_mut().zip(&mut outcomes) {
             *outcome = machine.run(nodes, stop);
-            if *outcome != Outcome::Stopped {
+            if outcome.decides() {
                 break;
             }
         }
@@ -307,4 +312,36 @@ fn offsets<T: Lane>(
         }
     }
     offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, Limits, search};
+    use crate::plan::instance::Instance;
+    use crate::plan::problem::Problem;
+    use crate::plan::{DeviceOptions, PlanRequest, PlanValue};
+
+    #[test]
+    fn a_search_that_would_take_too_much_memory_ends_without_an_answer() {
+        // All alive at once, and each but the last wastes 15 bytes: half of them fit into
+        // what the capacity leaves before the search sees that the others do not.
+        let mut request = PlanRequest::new();
+        request.set_default(DeviceOptions::aligned(1));
+        for _ in 0..3500 {
+            request.push(PlanValue::new(17, 0..=0).aligned(16));
+        }
+        let problem = Problem::new(&request).unwrap();
+        let instance = Instance::new(&problem.arenas[0]);
+        let limits = Limits {
+            nodes: u64::MAX,
+            deadline: None,
+            threads: 1,
+        };
+
+        let (found, nodes) = search(&instance, 3500 * 25, &limits);
+
+        assert_eq!(found, Found::Exhausted);
+        // Four stacks, each as deep as it may get: less than 3500 entries a node.
+        assert!((4 * 1200..4 * 3500).contains(&nodes), "{nodes}");
+    }
 }
