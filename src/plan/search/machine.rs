@@ -41,7 +41,7 @@ impl Outcome {
 }
 
 /// The most entries of all frames and parts on the stack, of 16 to 40 bytes each.
-const MOST_ENTRIES: usize = 1 << 22;
+const MOST_ENTRIES: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
 
 /// The most sets that are known to fail, of 8 bytes each and as many free: those found
 /// after are not remembered.

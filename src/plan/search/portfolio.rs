@@ -327,7 +327,7 @@ mod tests {
         // what the capacity leaves before the search sees that the others do not.
         let mut request = PlanRequest::new();
         request.set_default(DeviceOptions::aligned(1));
-        for _ in 0..3500 {
+        for _ in 0..500 {
             request.push(PlanValue::new(17, 0..=0).aligned(16));
         }
         let problem = Problem::new(&request).unwrap();
@@ -338,10 +338,10 @@ mod tests {
             threads: 1,
         };
 
-        let (found, nodes) = search(&instance, 3500 * 25, &limits);
+        let (found, nodes) = search(&instance, 500 * 25, &limits);
 
         assert_eq!(found, Found::Exhausted);
-        // Four stacks, each as deep as it may get: less than 3500 entries a node.
-        assert!((4 * 1200..4 * 3500).contains(&nodes), "{nodes}");
+        // Four stacks, each as deep as it may get: less than 500 entries a node.
+        assert!((4 * 131..4 * 500).contains(&nodes), "{nodes}");
     }
 }
