@@ -7,7 +7,7 @@ use device_memory::pte::{Program, Replanned, replan};
 use device_memory::{Error, ErrorKind};
 use proptest::prelude::*;
 
-use crate::support::{JUMP_FALSE, MOVE, Patch, bytes, json, programs, visit};
+use crate::support::{JUMP_FALSE, MOVE, Patch, bytes, json, programs, slot, visit};
 
 fn replanned(bytes: &[u8]) -> Result<Replanned, Error> {
     replan(bytes, &PlanOptions::default())
@@ -227,6 +227,19 @@ fn a_program_that_jumps_or_moves_values_is_left_alone() {
 
     assert_eq!(reason(&jumping), "forward: instruction 3 jumps");
     assert_eq!(reason(&moving), "forward: instruction 3 moves a value");
+}
+
+#[test]
+fn an_operator_that_does_not_list_its_outputs_is_left_alone() {
+    let mut patch = Patch::of("add_cpu");
+    let args = patch.child(patch.call(0), slot::CALL_ARGS);
+    let last = args + 4 * patch.word(args) as usize;
+    patch.set(last, 0);
+
+    assert_eq!(
+        reason(&patch),
+        "forward: instruction 0 does not list its outputs"
+    );
 }
 
 #[test]
