@@ -10,15 +10,25 @@
 mod bins;
 mod nodes;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZeroU32;
+
+use hashbrown::HashTable;
 
 use bins::Bins;
 use nodes::{EDGE, NONE, Node, Nodes, index};
 
 /// Who may use free memory. Blocks of one lot are found and joined together.
+///
+/// Its number, counted from 1 on so that none takes no room beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lot(u32);
+pub(crate) struct Lot(NonZeroU32);
+
+impl Lot {
+    #[inline]
+    fn index(self) -> usize {
+        index(self.0.get()).wrapping_sub(1)
+    }
+}
 
 /// A stretch of addresses that blocks are taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +56,8 @@ pub(crate) struct Taken<B> {
 pub(crate) struct FreeSpace<B> {
     unit_log2: u32,
     nodes: Nodes,
-    used: HashMap<usize, u32, BuildHasherDefault<AddressHasher>>,
+    /// By the addresses at which they start.
+    used: HashTable<u32>,
     used_bytes: usize,
     lots: Vec<Bins>,
     vacant_lots: Vec<Lot>,
@@ -72,7 +83,7 @@ enum End {
 
 impl<B: Copy> FreeSpace<B> {
     /// The lot that everybody may use.
-    pub(crate) const COMMON: Lot = Lot(0);
+    pub(crate) const COMMON: Lot = Lot(NonZeroU32::MIN);
 
     /// No segments. All sizes, and all alignments below it, are multiples of
     /// `1 << unit_log2`.
@@ -80,7 +91,7 @@ impl<B: Copy> FreeSpace<B> {
         Self {
             unit_log2,
             nodes: Nodes::default(),
-            used: HashMap::default(),
+            used: HashTable::new(),
             used_bytes: 0,
             lots: vec![Bins::default()],
             vacant_lots: Vec::new(),
@@ -142,7 +153,7 @@ impl<B: Copy> FreeSpace<B> {
     /// For an alignment above the unit, all that are large enough may be looked
     /// at.
     pub(crate) fn take(&mut self, lot: Lot, size: usize, align: usize) -> Option<Taken<B>> {
-        let bins = self.lots.get(index(lot.0))?;
+        let bins = self.lots.get(lot.index())?;
         let unit = 1_usize.wrapping_shl(self.unit_log2);
         let (free, padding) = if align <= unit {
             (bins.best(self.unit_log2, &self.nodes, size)?, 0)
@@ -179,7 +190,9 @@ impl<B: Copy> FreeSpace<B> {
             free
         };
         let start = whole.start.checked_add(padding)?;
-        self.used.insert(start, block);
+        let nodes = &self.nodes;
+        let start_of = |node: &u32| hash(nodes.at(*node).start);
+        self.used.insert_unique(hash(start), block, start_of);
         self.used_bytes = self.used_bytes.saturating_add(size);
         Some(Taken {
             base: extent.base,
@@ -190,7 +203,9 @@ impl<B: Copy> FreeSpace<B> {
     /// Gives a block back, for those of a lot. Returns whether nothing of its
     /// segment is in use any more, or `None` if no block starts there.
     pub(crate) fn give(&mut self, start: usize, lot: Lot) -> Option<bool> {
-        let node = self.used.remove(&start)?;
+        let is_at = |node: &u32| self.nodes.at(*node).start == start;
+        let found = self.used.find_entry(hash(start), is_at);
+        let (node, _) = found.ok()?.remove();
         self.used_bytes = self.used_bytes.saturating_sub(self.nodes.at(node).size);
         let joined = self.release(node, lot);
         let joined = self.nodes.at(joined);
@@ -222,14 +237,14 @@ impl<B: Copy> FreeSpace<B> {
         if let Some(lot) = self.vacant_lots.pop() {
             return Some(lot);
         }
-        let lot = Lot(u32::try_from(self.lots.len()).ok()?);
         self.lots.push(Bins::default());
-        Some(lot)
+        let number = u32::try_from(self.lots.len()).ok()?;
+        NonZeroU32::new(number).map(Lot)
     }
 
     /// Gives all of a lot to everybody; it is no more.
     pub(crate) fn open(&mut self, lot: Lot) {
-        let Some(bins) = self.lots.get_mut(index(lot.0)) else {
+        let Some(bins) = self.lots.get_mut(lot.index()) else {
             return;
         };
         for node in bins.drain(&mut self.nodes) {
@@ -240,19 +255,20 @@ impl<B: Copy> FreeSpace<B> {
 
     /// The free bytes of a lot.
     pub(crate) fn bytes_of(&self, lot: Lot) -> usize {
-        self.lots.get(index(lot.0)).map_or(0, Bins::bytes)
+        self.lots.get(lot.index()).map_or(0, Bins::bytes)
     }
 
     /// The size of the largest free block of a lot.
     pub(crate) fn largest_of(&self, lot: Lot) -> usize {
-        let bins = self.lots.get(index(lot.0));
+        let bins = self.lots.get(lot.index());
         let largest = bins.and_then(|bins| bins.largest(&self.nodes));
         largest.map_or(0, |largest| self.nodes.at(largest).size)
     }
 
     /// The size of the block in use that starts there, or `None` if none does.
     pub(crate) fn size_of(&self, start: usize) -> Option<usize> {
-        let node = self.used.get(&start)?;
+        let is_at = |node: &u32| self.nodes.at(*node).start == start;
+        let node = self.used.find(hash(start), is_at)?;
         Some(self.nodes.at(*node).size)
     }
 
@@ -295,7 +311,7 @@ impl<B: Copy> FreeSpace<B> {
     /// Makes a node that is in no bins a free one of a lot.
     fn enter(&mut self, id: u32, lot: Lot) {
         self.nodes.update(id, |node| node.free = Some(lot));
-        if let Some(bins) = self.lots.get_mut(index(lot.0)) {
+        if let Some(bins) = self.lots.get_mut(lot.index()) {
             bins.insert(self.unit_log2, &mut self.nodes, id);
         }
     }
@@ -303,7 +319,7 @@ impl<B: Copy> FreeSpace<B> {
     /// Takes a free node out of the bins of its lot.
     fn leave(&mut self, id: u32) {
         let lot = self.nodes.at(id).free;
-        if let Some(bins) = lot.and_then(|lot| self.lots.get_mut(index(lot.0))) {
+        if let Some(bins) = lot.and_then(|lot| self.lots.get_mut(lot.index())) {
             bins.remove(self.unit_log2, &mut self.nodes, id);
         }
         self.nodes.update(id, |node| node.free = None);
@@ -312,7 +328,7 @@ impl<B: Copy> FreeSpace<B> {
     /// Gives a node another start and size, in its bins too if it is free.
     fn change(&mut self, id: u32, start: usize, size: usize) {
         let lot = self.nodes.at(id).free;
-        match lot.and_then(|lot| self.lots.get_mut(index(lot.0))) {
+        match lot.and_then(|lot| self.lots.get_mut(lot.index())) {
             Some(bins) => bins.change(self.unit_log2, &mut self.nodes, id, (start, size)),
             None => self
                 .nodes
@@ -362,31 +378,14 @@ impl<B: Copy> FreeSpace<B> {
     }
 }
 
-/// Hashes one address by multiplication. Addresses are chosen by allocators, not
-/// by anybody who would want them to collide.
-#[derive(Debug, Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        self.write_u64(u64::try_from(address).unwrap_or(0));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-        let product = (self.0 ^ word).wrapping_mul(MULTIPLIER);
-        self.0 = product ^ product.wrapping_shr(32);
-    }
+/// Hashes an address by multiplication. Addresses are chosen by allocators, not by
+/// anybody who would want them to collide.
+#[inline]
+fn hash(address: usize) -> u64 {
+    const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+    let word = u64::try_from(address).unwrap_or(0);
+    let product = word.wrapping_mul(MULTIPLIER);
+    product ^ product.wrapping_shr(32)
 }
 
 #[cfg(test)]

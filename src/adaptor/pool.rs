@@ -179,7 +179,16 @@ impl<A: DeviceAllocator> Core<A> {
     }
 
     /// The device, made ready.
+    #[inline]
     fn device(&self, index: DeviceIndex) -> Result<&PoolDevice> {
+        match self.ready(index) {
+            Some(device) => Ok(device),
+            None => self.make_ready(index),
+        }
+    }
+
+    #[cold]
+    fn make_ready(&self, index: DeviceIndex) -> Result<&PoolDevice> {
         let Some(device) = self.devices.get(usize::from(index)) else {
             let count = self.devices.len();
             let device = self.at(index);
@@ -207,7 +216,6 @@ impl<A: DeviceAllocator> Core<A> {
     }
 
     /// Allocates in an order, if no block is kept for it.
-    #[cold]
     #[inline(never)]
     fn allocate(
         &self,

@@ -25,15 +25,11 @@ const WORDS: usize = 16;
 /// 1, then so many a doubling. It never falls as sizes grow.
 #[inline]
 const fn bin_of(units: usize) -> usize {
-    let Some(exponent) = units.checked_ilog2() else {
-        return 0;
-    };
-    let Some(shift) = exponent.checked_sub(STEPS_LOG2) else {
-        return units;
-    };
+    // Below that many steps, a size is its own number.
+    let exponent = (units | STEPS).ilog2();
+    let shift = exponent.wrapping_sub(STEPS_LOG2);
     // The highest bit counts as one more step.
-    let mantissa = units.wrapping_shr(shift);
-    exponent_bins(shift).saturating_add(mantissa)
+    exponent_bins(shift).saturating_add(units.wrapping_shr(shift))
 }
 
 #[expect(
@@ -69,53 +65,59 @@ impl Default for Set {
 }
 
 impl Set {
+    #[inline]
     fn insert(&mut self, nodes: &mut Nodes, id: u32) {
         let size = nodes.at(id).size;
-        let known = if self.many.is_empty() {
-            self.insert_in_list(nodes, id, size)
+        if self.many.is_empty() {
+            self.insert_in_list(nodes, id, size);
         } else {
-            match self.many.entry(size) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(place) => *place.insert(id),
-            }
-        };
-        let next = if known == id {
-            NONE
-        } else {
-            nodes.at(known).twin_after
-        };
-        let before = if known == id { NONE } else { known };
-        nodes.update(id, |node| {
-            (node.twin_before, node.twin_after) = (before, next)
-        });
-        nodes.update(next, |next| next.twin_before = id);
-        nodes.update(before, |before| before.twin_after = id);
+            self.insert_in_tree(nodes, id, size);
+        }
     }
 
-    /// Puts the first block of its size into the list, and returns the first of its
-    /// size. A list that is too long becomes a tree.
+    fn insert_in_tree(&mut self, nodes: &mut Nodes, id: u32, size: usize) {
+        match self.many.entry(size) {
+            Entry::Occupied(known) => add_twin(nodes, *known.get(), id),
+            Entry::Vacant(place) => {
+                place.insert(id);
+                nodes.update(id, |node| {
+                    (node.twin_before, node.twin_after) = (NONE, NONE)
+                });
+            }
+        }
+    }
+
+    /// Puts a block into the list. One that is too long becomes a tree.
     #[inline]
-    fn insert_in_list(&mut self, nodes: &mut Nodes, id: u32, size: usize) -> u32 {
+    fn insert_in_list(&mut self, nodes: &mut Nodes, id: u32, size: usize) {
         let (mut smaller, mut larger) = (NONE, self.first);
         while larger != NONE {
             let node = nodes.at(larger);
             if node.size == size {
-                return larger;
+                return add_twin(nodes, larger, id);
             }
             if node.size > size {
                 break;
             }
             (smaller, larger) = (larger, node.larger);
         }
-        nodes.update(id, |node| (node.smaller, node.larger) = (smaller, larger));
+        nodes.update(id, |node| {
+            (node.smaller, node.larger) = (smaller, larger);
+            (node.twin_before, node.twin_after) = (NONE, NONE);
+        });
         self.link(nodes, smaller, id);
         nodes.update(larger, |node| node.smaller = id);
         self.few = self.few.saturating_add(1);
         if self.few > FEW {
-            self.many = self.list(nodes).map(|id| (nodes.at(id).size, id)).collect();
-            (self.first, self.few) = (NONE, 0);
+            self.grow(nodes);
         }
-        id
+    }
+
+    /// Makes the list a tree.
+    #[cold]
+    fn grow(&mut self, nodes: &Nodes) {
+        self.many = self.list(nodes).map(|id| (nodes.at(id).size, id)).collect();
+        (self.first, self.few) = (NONE, 0);
     }
 
     fn remove(&mut self, nodes: &mut Nodes, id: u32) {
@@ -211,6 +213,17 @@ impl Set {
     fn is_empty(&self) -> bool {
         self.first == NONE && self.many.is_empty()
     }
+}
+
+/// Adds a block to those of its size, the first of which is `known`: as the second, for
+/// the first is where it is looked for.
+fn add_twin(nodes: &mut Nodes, known: u32, id: u32) {
+    let next = nodes.at(known).twin_after;
+    nodes.update(id, |node| {
+        (node.twin_before, node.twin_after) = (known, next)
+    });
+    nodes.update(next, |next| next.twin_before = id);
+    nodes.update(known, |known| known.twin_after = id);
 }
 
 /// The nodes from `first` on.
