@@ -67,9 +67,10 @@ use on_stream::{StreamState, Uses};
 /// A block that is kept: one atomic exchange to have, one to give. Others: a lock of
 /// the device, and a search that costs the logarithm of the number of free blocks of
 /// about its size. Blocks aligned to more than 256 bytes may cost a look at all that
-/// are large enough. About 100 bytes of host memory a block; 4 KiB for each group of
-/// threads and each stream, more with a [`cache_limit`](PoolBuilder::cache_limit)
-/// above 4 MiB.
+/// are large enough. Threads that find no block wait for each other while one of them
+/// asks the layer below; those that find one, and those that free, do not. About 100
+/// bytes of host memory a block; 4 KiB for each group of threads and each stream, more
+/// with a [`cache_limit`](PoolBuilder::cache_limit) above 4 MiB.
 ///
 /// # Examples
 ///
