@@ -73,6 +73,9 @@ cargo test --quiet -p fake-cuda
 step "the released ExecuTorch runtime"
 bash ci/interop.sh
 
+step "tensors of candle"
+bash ci/candle.sh
+
 step "beside other choices of cudarc"
 bash ci/cuda-features.sh
 
