@@ -4,7 +4,7 @@
 //! stay on the device from step to step. Per step, nothing is copied to the
 //! device, and 8 bytes to the host: the token that was chosen. The same is run
 //! with the host in the loop, to compare: there, all that a step is given or
-//! leaves crosses.
+//! leaves crosses. Should a step copy anything else, the example fails.
 //!
 //! ```text
 //! cargo run --release --example moe --features testing,safetensors -- [STEM]
@@ -137,7 +137,8 @@ fn show(arguments: &Arguments, crossing: Crossing) -> Result<(), Failure> {
     let begin = Instant::now();
     let (tokens, copies) = decode(&engine, &mut sequence, steps)?;
     let took = begin.elapsed();
-    let (forked, _) = decode(&engine, &mut fork, steps)?;
+    let (forked, forked_copies) = decode(&engine, &mut fork, steps)?;
+    let each = ready.check_copies(&[copies, forked_copies].concat())?;
     let expected = &reference.greedy[1..];
     if first != reference.greedy[0] || !tokens.starts_with(expected) || forked != tokens {
         return Err("the tokens of a sequence and its fork are not the reference's".into());
@@ -146,11 +147,10 @@ fn show(arguments: &Arguments, crossing: Crossing) -> Result<(), Failure> {
         "  fork        after {forked_at} tokens: {used} blocks for both, {shared} of them shared; \
          the same tokens"
     );
-    let (to, from) = ready.crossing();
-    let last = copies.last().copied().unwrap_or_default();
+    let (to, from) = ready.copied_bytes();
     println!(
         "  copies      {} to the device in a step, {to} bytes; {} from it, {from} bytes",
-        last.host_to_device, last.device_to_host
+        each.host_to_device, each.device_to_host
     );
     let speed = steps as f64 / took.as_secs_f64();
     println!("  speed       {speed:.0} tokens per second");

@@ -47,12 +47,29 @@ impl Reference {
             let rows = list(name)?.iter().map(row).collect();
             Option::ok_or(rows, failed(format!("no logits in {name}")))
         };
-        Ok(Self {
+        let found = Self {
             prompt: tokens("prompt")?,
             prompt_logits: logits("prompt_logits")?,
             greedy: tokens("greedy")?,
             step_logits: logits("step_logits")?,
-        })
+        };
+        found.check_lengths().map_err(failed)?;
+        Ok(found)
+    }
+
+    /// Checks that there are tokens, and logits for each, so that there is something to
+    /// compare and nothing is left out.
+    fn check_lengths(&self) -> Result<(), String> {
+        for (what, tokens, logits) in [
+            ("prompt", &self.prompt, &self.prompt_logits),
+            ("greedy", &self.greedy, &self.step_logits),
+        ] {
+            let (tokens, logits) = (tokens.len(), logits.len());
+            if tokens == 0 || tokens != logits {
+                return Err(format!("{what}: {tokens} tokens, logits of {logits}"));
+            }
+        }
+        Ok(())
     }
 
     /// Decodes, and compares all logits and tokens. Says how far a logit was from the

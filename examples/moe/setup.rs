@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use device_memory::graph::{
-    MethodOptions, Op, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
+    CopyCounts, MethodOptions, Op, PlannedGraph, PlanningOptions, PropagateOptions, Skip, propagate,
 };
 use device_memory::weights::{Weights, WeightsLoader};
 use device_memory::{
@@ -40,11 +40,24 @@ pub(crate) enum Crossing {
     All,
 }
 
+/// The copies of a step of which only the token crosses, and its bytes to a device and
+/// from it.
+const TOKEN_ONLY: (CopyCounts, (usize, usize)) = (
+    CopyCounts {
+        host_to_device: 0,
+        device_to_host: 1,
+        device_to_device: 0,
+        host_to_host: 0,
+    },
+    (0, size_of::<i64>()),
+);
+
 /// A model that is ready to run.
 pub(crate) struct Ready {
     pub(crate) config: Config,
     pub(crate) model: Model,
     pub(crate) planned: PlannedGraph,
+    pub(crate) crossing: Crossing,
 }
 
 impl Ready {
@@ -72,6 +85,7 @@ impl Ready {
             config,
             model,
             planned,
+            crossing,
         })
     }
 
@@ -92,7 +106,7 @@ impl Ready {
     }
 
     /// The bytes that the copies of one step bring to a device, and from it.
-    pub(crate) fn crossing(&self) -> (usize, usize) {
+    pub(crate) fn copied_bytes(&self) -> (usize, usize) {
         let graph = self.planned.graph();
         let (mut to, mut from) = (0, 0);
         for node in graph.nodes() {
@@ -108,6 +122,26 @@ impl Ready {
             }
         }
         (to, from)
+    }
+
+    /// Checks that each of these steps made the copies that the graph has, and that they
+    /// are one of 8 bytes to the host where only the token may cross. Returns the copies
+    /// of a step.
+    pub(crate) fn check_copies(&self, steps: &[CopyCounts]) -> Result<CopyCounts, String> {
+        let copies = self.planned.graph().count_copies();
+        let bytes = self.copied_bytes();
+        if self.crossing == Crossing::TokenOnly && (copies, bytes) != TOKEN_ONLY {
+            return Err(format!(
+                "more than a token crosses: {copies:?}, {bytes:?} bytes"
+            ));
+        }
+        match steps.iter().position(|step| *step != copies) {
+            None => Ok(copies),
+            Some(number) => Err(format!(
+                "copies of step {number}: {:?}, planned {copies:?}",
+                steps[number]
+            )),
+        }
     }
 
     /// The bytes of the plan, and those of all its values without any sharing.

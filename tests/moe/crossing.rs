@@ -23,6 +23,7 @@ fn a_step_brings_nothing_to_the_device_and_8_bytes_from_it_and_allocates_nothing
         let mut sequence = Sequence::new(&engine).unwrap();
         prompt(&engine, &mut sequence, &rig.reference.prompt).unwrap();
 
+        let mut steps = Vec::new();
         for _ in 0..16 {
             rig.fake.clear_calls();
             let (_, copies) = decode(&engine, &mut sequence, 1).unwrap();
@@ -37,8 +38,10 @@ fn a_step_brings_nothing_to_the_device_and_8_bytes_from_it_and_allocates_nothing
             let launches = sizes(&rig, Operation::Launch).len();
             assert_eq!(launches, rig.ready.model.kernels.len());
             assert_eq!(rig.fake.calls().len(), launches + 1);
+            steps.extend(copies);
         }
-        assert_eq!(rig.ready.crossing(), (0, 8));
+        assert_eq!(rig.ready.copied_bytes(), (0, 8));
+        assert!(rig.ready.check_copies(&steps).is_ok());
         drop(sequence);
         rig.end();
     }
@@ -63,13 +66,44 @@ fn with_the_host_in_the_loop_a_step_brings_over_all_that_it_is_given_and_leaves(
             ..CopyCounts::default()
         };
         assert_eq!(copies, [found], "{model}");
+        assert_eq!(rig.ready.check_copies(&copies), Ok(found), "{model}");
         let bytes = (to.iter().sum::<usize>(), from.iter().sum::<usize>());
-        assert_eq!(rig.ready.crossing(), bytes, "{model}");
+        assert_eq!(rig.ready.copied_bytes(), bytes, "{model}");
         // At least token, position and table; token, position and logits.
         assert!(to.len() >= 3 && from.len() >= 3, "{copies:?}");
         drop(sequence);
         rig.end();
     }
+}
+
+#[test]
+fn a_step_that_copies_more_or_less_than_the_token_is_named() {
+    let mut rig = Rig::new("qwen3_5_moe_tiny", 1, CACHE, Crossing::TokenOnly);
+    let step = rig.ready.planned.graph().count_copies();
+    let more = CopyCounts {
+        host_to_device: 1,
+        ..step
+    };
+
+    for other in [more, CopyCounts::default()] {
+        let refused = rig.ready.check_copies(&[step, step, other, step]);
+
+        let reason = refused.unwrap_err();
+        assert!(reason.starts_with("copies of step 2: "), "{reason}");
+    }
+    rig.end();
+
+    // A graph in which everything crosses is none in which the token alone does.
+    rig = Rig::new("qwen3_5_moe_tiny", 1, CACHE, Crossing::All);
+    rig.ready.crossing = Crossing::TokenOnly;
+
+    let reason = rig.ready.check_copies(&[]).unwrap_err();
+
+    assert!(
+        reason.starts_with("more than a token crosses: "),
+        "{reason}"
+    );
+    rig.end();
 }
 
 #[test]

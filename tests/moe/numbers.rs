@@ -1,7 +1,7 @@
 //! Logits and tokens.
 
 use crate::model::Cache;
-use crate::reference::{decode, difference, prompt};
+use crate::reference::{Reference, decode, difference, prompt};
 use crate::rig::{CACHE, MODELS, Rig};
 use crate::sequence::Sequence;
 use crate::setup::Crossing;
@@ -10,8 +10,11 @@ use crate::setup::Crossing;
 fn logits_and_tokens_are_those_of_the_reference() {
     for model in MODELS {
         let rig = Rig::new(model, 1, CACHE, Crossing::TokenOnly);
-        assert_eq!(rig.reference.prompt.len(), 12, "{model}");
-        assert_eq!(rig.reference.greedy.len(), 16, "{model}");
+        let reference = &rig.reference;
+        assert_eq!(reference.prompt.len(), 12, "{model}");
+        assert_eq!(reference.prompt_logits.len(), 12, "{model}");
+        assert_eq!(reference.greedy.len(), 16, "{model}");
+        assert_eq!(reference.step_logits.len(), 16, "{model}");
 
         let apart = rig.reference.check(&rig.engine());
 
@@ -84,4 +87,44 @@ fn a_difference_is_the_largest_and_none_between_unlike_rows() {
     assert_eq!(difference(&[1.0, 2.0, 3.0], &[1.5, 2.0, 2.0]), 1.0);
     assert!(difference(&[1.0], &[1.0, 2.0]).is_nan());
     assert!(difference(&[f32::NAN, 1.0], &[1.0, 1.0]).is_nan());
+}
+
+#[test]
+fn a_reference_that_leaves_a_token_without_logits_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.expect.json");
+    let read = |prompt: &str, prompt_logits: &str, greedy: &str, step_logits: &str| {
+        let json = format!(
+            r#"{{"prompt": {prompt}, "prompt_logits": {prompt_logits},
+                "greedy": {greedy}, "step_logits": {step_logits}}}"#
+        );
+        std::fs::write(&path, json).unwrap();
+        Reference::read(&path)
+    };
+    let refusal = |read: Result<Reference, String>| {
+        let reason = read.unwrap_err();
+        reason.rsplit_once(".expect.json: ").unwrap().1.to_owned()
+    };
+
+    assert!(read("[1]", "[[0.5]]", "[2]", "[[0.5]]").is_ok());
+    for (read, expected) in [
+        (
+            read("[]", "[]", "[2]", "[[0.5]]"),
+            "prompt: 0 tokens, logits of 0",
+        ),
+        (
+            read("[1, 1]", "[[0.5]]", "[2]", "[[0.5]]"),
+            "prompt: 2 tokens, logits of 1",
+        ),
+        (
+            read("[1]", "[[0.5]]", "[]", "[]"),
+            "greedy: 0 tokens, logits of 0",
+        ),
+        (
+            read("[1]", "[[0.5]]", "[2]", "[[0.5], [0.5]]"),
+            "greedy: 1 tokens, logits of 2",
+        ),
+    ] {
+        assert_eq!(refusal(read), expected);
+    }
 }
