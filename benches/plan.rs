@@ -5,9 +5,8 @@
 //! runs. Every plan is checked.
 //!
 //! Some of the problems are those that others have published, which are not part
-//! of this repository: they are looked for in `../shared/data/plan` or in the
-//! folder that `DEVICE_MEMORY_PLAN_DATA` names. What needs one that is not there
-//! is skipped.
+//! of this repository: they are looked for in the folder that
+//! `DEVICE_MEMORY_PLAN_DATA` names. What needs one that is not there is skipped.
 
 #![expect(clippy::print_stdout, reason = "a benchmark talks to a person")]
 
@@ -265,19 +264,19 @@ fn line(what: &str, figure: f64, pass: f64, reach: f64) {
 /// The names of minimalloc's problems.
 const NAMES: [&str; 11] = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K"];
 
-/// The folder of published problems.
-struct Problems(PathBuf);
+/// The folder of published problems, if one is named.
+struct Problems(Option<PathBuf>);
 
 impl Problems {
     fn find() -> Self {
-        let named = std::env::var_os("DEVICE_MEMORY_PLAN_DATA").map(PathBuf::from);
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/plan");
-        Self(named.unwrap_or(beside))
+        Self(std::env::var_os("DEVICE_MEMORY_PLAN_DATA").map(PathBuf::from))
     }
 
     /// A problem, if it is there.
     fn read(&self, file: &str, capacity: Option<usize>) -> Option<PlanRequest> {
-        let Ok(text) = std::fs::read_to_string(self.0.join(file)) else {
+        let folder = self.0.as_ref();
+        let text = folder.and_then(|folder| std::fs::read_to_string(folder.join(file)).ok());
+        let Some(text) = text else {
             println!("{file}: skipped, it is not there");
             return None;
         };

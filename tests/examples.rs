@@ -7,6 +7,9 @@ mod plan;
 #[path = "pte/support.rs"]
 #[expect(dead_code, reason = "programs are only changed here, not walked")]
 mod support;
+#[cfg(feature = "safetensors")]
+#[path = "examples/weights.rs"]
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -90,15 +90,12 @@ const STACKS: [Triple; 7] = [
     (1, 3, 3),
 ];
 
-/// A problem of the planning data, if it is there.
+/// A published problem, if it is in the folder that `DEVICE_MEMORY_PLAN_DATA` names.
 fn problem(name: &str) -> Option<PlanRequest> {
-    let folder = std::env::var_os("DEVICE_MEMORY_PLAN_DATA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data/plan"),
-        PathBuf::from,
-    );
-    let path = folder.join(name);
-    let Ok(text) = fs::read_to_string(&path) else {
-        println!("skipped: {} is not there", path.display());
+    let folder = std::env::var_os("DEVICE_MEMORY_PLAN_DATA").map(PathBuf::from);
+    let text = folder.and_then(|folder| fs::read_to_string(folder.join(name)).ok());
+    let Some(text) = text else {
+        println!("skipped: {name} is not there");
         return None;
     };
     let rows = text.lines().skip(1).map(|line| {
