@@ -1,4 +1,4 @@
-//! A tensor of candle over memory of this workspace's crate, and back.
+//! A tensor of candle from memory of this workspace's crate, and back.
 //!
 //! On the host, candle's storage is a `Vec` that it frees itself, so there is one
 //! copy each way. On a CUDA device (feature `cuda`) a buffer becomes a `CudaSlice`,
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let weights = loader.load(header, plan, data)?;
 
     let tensor = from_view(&weights.view("weight")?)?;
-    writeln!(out, "over our memory: {tensor}")?;
+    writeln!(out, "a copy of our memory: {tensor}")?;
     let doubled = (tensor * 2.0)?;
 
     let buffer = into_buffer(&doubled)?;

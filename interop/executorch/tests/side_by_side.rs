@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use constant_address::ConstantAddress;
 use device_memory::pte::Program;
-use device_memory::testing::{Call, FakeDevice};
+use device_memory::testing::{Call, FakeDevice, FaultInjector};
 use device_memory::{
     AllocatorFault, Device, DeviceAllocatorRegistry, DeviceIndex, DeviceLayout, DeviceMemoryBuffer,
     DevicePtr, DeviceSpanMut, DeviceType, Error, ErrorKind, HierarchicalAllocator, Operation,
@@ -443,6 +443,47 @@ fn differs_a_device_that_is_not_the_buffers_is_not_noticed_there() {
 
     assert_eq!(their.get_offset_address(0, 0, 64), Ok(place.0));
     assert!(our.is_device_mismatch());
+}
+
+#[test]
+fn differs_a_free_that_fails_is_told_to_nobody_there() {
+    let fake = FakeDevice::new(DeviceType::Cuda, 1);
+    let faulty = Arc::new(FaultInjector::new(fake.clone()));
+    let registry = DeviceAllocatorRegistry::new();
+    registry.register(faulty.clone()).unwrap();
+    let rig = Rig::with_registry(fake, Arc::new(registry));
+    let layout = DeviceLayout::new(64, 8).unwrap();
+
+    faulty.fail_nth(Operation::Deallocate, 1);
+    drop(original::Buffer::create(64, CUDA, 0, 8).unwrap());
+    // The function that frees returns nothing.
+    assert_eq!(rig.fake.live_blocks(), 1);
+
+    faulty.fail_nth(Operation::Deallocate, 1);
+    let our = DeviceMemoryBuffer::create_with(faulty, layout, 0).unwrap();
+    // An error for who asks.
+    assert!(our.free().is_err());
+    assert_eq!(rig.fake.live_blocks(), 2);
+}
+
+#[test]
+fn differs_an_allocator_is_replaced_here_while_its_memory_is_in_use() {
+    // There, a second one for a type ends the process: see `aborts.rs`.
+    let [old, new] = [(); 2].map(|()| FakeDevice::new(DeviceType::Cuda, 1));
+    let registry = DeviceAllocatorRegistry::new();
+    registry.register(Arc::new(old.clone())).unwrap();
+    let layout = DeviceLayout::new(64, 8).unwrap();
+    let create = || DeviceMemoryBuffer::create_in(&registry, layout, "cuda:0".parse().unwrap());
+    let before = create().unwrap();
+
+    registry.replace(Arc::new(new.clone())).unwrap();
+    let after = create().unwrap();
+
+    assert_eq!((old.live_blocks(), new.live_blocks()), (1, 1));
+    drop(before);
+    assert_eq!((old.live_blocks(), new.live_blocks()), (0, 1));
+    drop(after);
+    assert_eq!((old.live_blocks(), new.live_blocks()), (0, 0));
 }
 
 #[test]
