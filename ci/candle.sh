@@ -11,16 +11,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+skip() { printf 'skipped: interop/candle: %s\n' "$*"; exit 0; }
+. ci/fetch.sh
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-if ! cargo fetch --quiet 2>"$work/log"; then
-  if grep -qiE 'resolve host|connect|timed out|network' "$work/log"; then
-    echo "skipped: interop/candle: the registry of crates can not be reached"
-    exit 0
-  fi
-  cat "$work/log" >&2
-  exit 1
-fi
+fetch_crates
 
 cargo run --quiet --package device-memory-candle
 

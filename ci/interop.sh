@@ -7,45 +7,22 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 skip() { printf 'skipped: interop/executorch: %s\n' "$*"; exit 0; }
+. ci/fetch.sh
 
 [ "$(uname -s)" = Linux ] || skip "the runtime is fetched for Linux only"
-for tool in gcc g++ python3; do
+for tool in gcc g++; do
   command -v "$tool" >/dev/null || skip "$tool is not installed"
 done
-pip=(python3 -m pip --disable-pip-version-check --retries 2 --timeout 20)
-"${pip[@]}" --version >/dev/null 2>&1 || skip "pip is not installed"
-
 cache=$(realpath -m "${CARGO_TARGET_DIR:-target}")/interop
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# fetch NAME REQUIREMENT [OPTION ..]: unpacks a wheel in $cache/NAME, all or nothing.
-fetch() {
-  local name=$1 requirement=$2
-  shift 2
-  [ -d "$cache/$name" ] && return
-  if ! "${pip[@]}" install --quiet --root-user-action ignore --no-deps --only-binary :all: \
-    --target "$work/$name" "$@" "$requirement" 2>"$work/log"; then
-    # pip says the same of an index that it can not reach and of a package that is
-    # not there, so ask for one that is.
-    "${pip[@]}" download --quiet --no-deps --dest "$work/probe" pip >/dev/null 2>&1 ||
-      skip "the package index can not be reached"
-    cat "$work/log" >&2
-    echo "error: $requirement can not be fetched from an index that can be reached" >&2
-    exit 1
-  fi
-  mv "$work/$name" "$cache/$name"
-}
 # Its library is the same for every version of Python.
-fetch executorch-1.5.1 executorch==1.5.1 --python-version 3.11 --implementation cp \
+fetch_wheel "$cache/executorch-1.5.1" executorch==1.5.1 --python-version 3.11 --implementation cp \
   --platform "manylinux_2_28_$(uname -m)"
-fetch libclang-18.1.1 libclang==18.1.1
-if ! cargo fetch --quiet 2>"$work/log"; then
-  grep -qiE 'resolve host|connect|timed out|network' "$work/log" && skip "the registry of crates can not be reached"
-  cat "$work/log" >&2
-  exit 1
-fi
+fetch_wheel "$cache/libclang-18.1.1" libclang==18.1.1
+fetch_crates
 
 export EXECUTORCH_RS_LINK=0 EXECUTORCH_RUNTIME=$cache/executorch-1.5.1/executorch
 export LIBCLANG_PATH=$cache/libclang-18.1.1/clang/native

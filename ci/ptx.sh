@@ -4,45 +4,30 @@
 #
 #   ci/ptx.sh [FILE]    FILE is target/moe.ptx unless said
 #
-# NVRTC is the machine's, or one of PyPI that is kept in target/nvrtc; where there is none
-# and the package index can not be reached, this says so and passes.
+# NVRTC is the machine's, or one of PyPI that is kept in target; prints a skip where there
+# is none and the package index can not be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+skip() { printf 'skipped: kernels to PTX: no NVRTC here, and %s\n' "$*"; exit 0; }
+. ci/fetch.sh
+
 file=${1:-target/moe.ptx}
-kept=target/nvrtc
-package='nvidia-cuda-nvrtc==13.0.*'
-mkdir -p "$kept" "$(dirname "$file")"
+kept=$PWD/target/nvrtc-13.0
+mkdir -p target "$(dirname "$file")"
+work=$(mktemp -d target/ptx.XXXXXX)
+trap 'rm -rf "$work"' EXIT
 
 compile() {
   cargo run --quiet --release --all-features --example moe -- --compile "$file"
-}
-skip() { printf 'skipped: kernels to PTX: no NVRTC here, and %s\n' "$*"; exit 0; }
-# Fetches the library, unless it was before.
-fetch() {
-  local pip=(python3 -m pip --disable-pip-version-check --timeout 20 --retries 1)
-  [ -z "$(find "$kept" -name 'libnvrtc.so*')" ] || return 0
-  "${pip[@]}" --version >/dev/null 2>&1 || skip "pip is not installed"
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-  if ! "${pip[@]}" download --quiet --no-deps --dest "$work" "$package" 2>"$work/log"; then
-    # pip says the same of an index that it can not reach and of a package that is not
-    # there, so ask for one that is.
-    "${pip[@]}" download --quiet --no-deps --dest "$work/probe" pip >/dev/null 2>&1 ||
-      skip "the package index can not be reached"
-    cat "$work/log" >&2
-    echo "error: $package can not be fetched from an index that can be reached" >&2
-    exit 1
-  fi
-  python3 -m zipfile -e "$work"/*.whl "$kept"
 }
 
 code=0
 said=$(compile 2>&1) || code=$?
 if [ "$code" = 3 ]; then
-  fetch
+  fetch_wheel "$kept" 'nvidia-cuda-nvrtc==13.0.*'
   code=0
-  libraries=$(dirname "$(find "$PWD/$kept" -name 'libnvrtc.so*' | head -n 1)")
+  libraries=$(dirname "$(find "$kept" -name 'libnvrtc.so*' | head -n 1)")
   said=$(LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" compile 2>&1) || code=$?
 fi
 if [ "$code" != 0 ]; then
