@@ -30,6 +30,8 @@ pub(crate) enum Missing {
     Driver(Error),
     /// The library that compiles CUDA C.
     Compiler,
+    /// A compiler that works, and whose kernels the driver takes.
+    Kernels(Box<dyn std::error::Error>),
 }
 
 impl fmt::Display for Missing {
@@ -37,6 +39,7 @@ impl fmt::Display for Missing {
         match self {
             Self::Driver(error) => write!(f, "{error}"),
             Self::Compiler => f.write_str("NVRTC not found, which compiles the kernels"),
+            Self::Kernels(error) => write!(f, "no kernels can be compiled here: {error}"),
         }
     }
 }
@@ -72,13 +75,15 @@ impl Cuda {
         kernels: impl Iterator<Item = &'k Kernel>,
     ) -> Result<(Self, CudaAllocator), Box<dyn std::error::Error>> {
         let allocator = CudaAllocator::open().map_err(Missing::Driver)?;
-        let text = match compiled {
-            Some(file) => fs::read_to_string(file)?,
-            None => compile()?,
-        };
         let context = CudaContext::new(0)?;
         let stream = context.new_stream()?;
-        let module = context.load_module(Ptx::from_src(text))?;
+        let load = |text: String| context.load_module(Ptx::from_src(text));
+        let module = match compiled {
+            Some(file) => load(fs::read_to_string(file)?)?,
+            None => compile()
+                .and_then(|text| Ok(load(text)?))
+                .map_err(Missing::Kernels)?,
+        };
         let mut loaded = HashMap::new();
         for kernel in kernels {
             loaded.insert(kernel.name(), module.load_function(kernel.name())?);

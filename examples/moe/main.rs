@@ -18,7 +18,8 @@
 //! `--cuda` the device is fake, and its kernels are plain Rust: what is shown is
 //! where memory is and what crosses, not speed.
 //!
-//! The exit code is 3 where `--cuda` or `--compile` finds no driver or no NVRTC.
+//! The exit code is 3 where `--cuda` or `--compile` finds no driver or no NVRTC, or one
+//! whose kernels the driver does not take.
 
 #![expect(
     clippy::print_stdout,
