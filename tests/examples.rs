@@ -2,6 +2,9 @@
 
 #![cfg(all(feature = "pte", feature = "testing"))]
 
+#[cfg(feature = "dlpack")]
+#[path = "examples/dlpack.rs"]
+mod dlpack;
 #[path = "examples/plan.rs"]
 mod plan;
 #[path = "pte/support.rs"]
