@@ -182,18 +182,18 @@ extern "C" __global__ void delta(const float* qkv, const float* a, const float* 
     float decay = expf(-expf(a_log[head]) * (step > 20.0f ? step : log1pf(expf(step))));
     float* cell = state + head * key_size * value_size + column;
 
-    float remembered = 0.0f;
+    double remembered = 0.0;
     for (long long j = 0; j < key_size; j++) {
       cell[j * value_size] *= decay;
-      remembered += cell[j * value_size] * k[j] * k_scale;
+      remembered += (double)cell[j * value_size] * (double)(k[j] * k_scale);
     }
-    float change = (v - remembered) * sigmoid(b[head]);
-    float sum = 0.0f;
+    float change = (float)((double)v - remembered) * sigmoid(b[head]);
+    double sum = 0.0;
     for (long long j = 0; j < key_size; j++) {
       cell[j * value_size] += k[j] * k_scale * change;
-      sum += cell[j * value_size] * q[j] * q_scale;
+      sum += (double)cell[j * value_size] * (double)(q[j] * q_scale);
     }
-    out[i] = sum;
+    out[i] = (float)sum;
   }
 }
 

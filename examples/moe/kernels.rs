@@ -283,20 +283,24 @@ pub(crate) fn delta(
         let beta = sigmoid(b[head]);
         let scale = 1.0 / (key_size as f32).sqrt();
 
+        // Summed in double precision, as in `dot`.
         let mut remembered = vec![0.0; value_size];
         for (row, k) in state.chunks_exact_mut(value_size).zip(&k) {
             row.iter_mut().for_each(|value| *value *= decay);
-            add_scaled(row, *k, &mut remembered);
+            add_products(row, *k, &mut remembered);
         }
         let change: Vec<f32> = v
             .iter()
             .zip(&remembered)
-            .map(|(v, m)| (v - m) * beta)
+            .map(|(v, m)| (f64::from(*v) - m) as f32 * beta)
             .collect();
-        out.fill(0.0);
+        let mut sums = vec![0.0; value_size];
         for ((row, k), q) in state.chunks_exact_mut(value_size).zip(&k).zip(&q) {
             add_scaled(&change, *k, row);
-            add_scaled(row, q * scale, out);
+            add_products(row, q * scale, &mut sums);
+        }
+        for (out, sum) in out.iter_mut().zip(&sums) {
+            *out = *sum as f32;
         }
     }
 }
@@ -338,6 +342,12 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 fn add_scaled(from: &[f32], scale: f32, to: &mut [f32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += scale * from;
+    }
+}
+
+fn add_products(from: &[f32], scale: f32, to: &mut [f64]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += f64::from(scale) * f64::from(*from);
     }
 }
 
