@@ -237,9 +237,10 @@ impl<B: Copy> FreeSpace<B> {
         if let Some(lot) = self.vacant_lots.pop() {
             return Some(lot);
         }
+        let number = u32::try_from(self.lots.len().checked_add(1)?).ok()?;
+        let lot = NonZeroU32::new(number).map(Lot)?;
         self.lots.push(Bins::default());
-        let number = u32::try_from(self.lots.len()).ok()?;
-        NonZeroU32::new(number).map(Lot)
+        Some(lot)
     }
 
     /// Gives all of a lot to everybody; it is no more.

@@ -15,9 +15,9 @@ pub enum PlanStatus {
     /// A plan; whether a smaller one exists was not asked.
     Feasible,
     /// A plan; the search for a smaller one ended with its budget, ended without a proof
-    /// where gaps of values have windows, would have taken more than a few gigabytes, or was not
-    /// begun: an arena of more than 6000 values is not searched, what is reserved counted
-    /// as one.
+    /// where gaps of values have windows, would have taken more memory than it may, or was
+    /// not begun: an arena of more than 6000 values is not searched, what is reserved
+    /// counted as one.
     BudgetExhausted,
 }
 

@@ -18,17 +18,12 @@ mod cuda;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout();
-    let weights = candle_core::safetensors::save(
-        &[(
-            "weight",
-            Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?,
-        )]
-        .into(),
-        std::env::temp_dir().join("device-memory-candle.safetensors"),
-    )
-    .map(|()| std::env::temp_dir().join("device-memory-candle.safetensors"))?;
-    let bytes = std::fs::read(&weights)?;
-    std::fs::remove_file(&weights)?;
+    let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
+    let name = format!("device-memory-candle-{}.safetensors", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    candle_core::safetensors::save(&[("weight", tensor)].into(), &path)?;
+    let bytes = std::fs::read(&path)?;
+    std::fs::remove_file(&path)?;
 
     // Weights that candle wrote, in one planned buffer.
     let (header, data) = WeightsHeader::parse(&bytes)?;
