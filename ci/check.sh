@@ -139,7 +139,8 @@ fi
 
 if have valgrind; then
   step "valgrind"
-  runner="valgrind --quiet --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
+  # Threads that wait for each other take turns, else one may keep the others off for minutes.
+  runner="valgrind --quiet --fair-sched=try --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite"
   export "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER=$runner"
   PROPTEST_CASES=8 cargo test --quiet --features testing --test buffer --test registry --test placement
   unset "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
