@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs interop/candle, which puts a tensor of candle over memory of this crate and
-# back, on the host; and lints its form for CUDA devices, which holds that for the host.
+# Tests and runs interop/candle, which puts a tensor of candle over memory of this crate
+# and back, on the host; and lints its form for CUDA devices, which holds that for the host.
 # Prints a skip where the registry of crates can not be reached. Whatever else fails is
 # a failure.
 #
@@ -18,6 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fetch_crates
 
+cargo test --quiet --package device-memory-candle
 cargo run --quiet --package device-memory-candle
 
 cat >"$work/nvcc" <<'NVCC'

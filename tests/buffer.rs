@@ -833,6 +833,42 @@ mod raw_parts {
     }
 
     #[test]
+    fn an_address_given_away_lets_go_of_the_allocator_and_frees_nothing() {
+        let allocator = Arc::new(FakeDevice::new(CUDA, 1));
+        let buffer =
+            DeviceMemoryBuffer::create_with(Arc::clone(&allocator), layout(64), 0).unwrap();
+        let ptr = buffer.ptr();
+
+        let given = buffer.into_raw().into_ptr();
+
+        assert_eq!(given, ptr);
+        assert_eq!(Arc::strong_count(&allocator), 1);
+        assert_eq!((allocator.deallocations(), allocator.live_blocks()), (0, 1));
+    }
+
+    #[test]
+    fn memory_of_the_host_goes_to_a_vec_and_comes_from_one() {
+        let words = DeviceLayout::new(24, align_of::<u64>()).unwrap();
+        let mut buffer = DeviceMemoryBuffer::create_with(&HostAllocator, words, 0).unwrap();
+        buffer.as_slice_mut().unwrap()[8] = 7;
+        let ptr = buffer.ptr();
+
+        let start = buffer.into_raw().into_ptr().as_raw().cast::<u64>();
+        // SAFETY: the block has the layout of three `u64`, is zeroed but for one
+        // byte, and is owned by nothing else.
+        let mut vec = unsafe { Vec::from_raw_parts(start, 3, 3) };
+        vec[2] = 9;
+        let mut vec = std::mem::ManuallyDrop::new(vec);
+        assert_eq!(DevicePtr::from_raw(vec.as_mut_ptr().cast()), Some(ptr));
+        // SAFETY: the vec is full, so its block has this layout, and it is not
+        // dropped.
+        let back = unsafe { DeviceMemoryBuffer::from_raw_parts(&HostAllocator, ptr, words, 0) };
+
+        let bytes = [0, 7_u64.to_le(), 9].map(u64::to_ne_bytes).concat();
+        assert_eq!(back.unwrap().to_vec().unwrap(), bytes);
+    }
+
+    #[test]
     fn an_empty_buffer_makes_the_round_trip() {
         let raw = DeviceMemoryBuffer::default().into_raw();
 

@@ -6,6 +6,7 @@
 //! a slice of uninitialized bytes would be undefined behavior.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
 use std::ptr;
 
 use crate::address::DevicePtr;
@@ -19,6 +20,13 @@ use crate::span::{DeviceSpan, DeviceSpanMut};
 ///
 /// It is always available and needs no registration. It works in a forked
 /// child, for memory that the child allocates itself.
+///
+/// A block is what `std::alloc` gives for a `Layout` of the same size and
+/// alignment, and is freed with it. So memory goes to a `Vec` or a `Box` of that
+/// layout ([`RawDeviceMemory::into_ptr`](crate::RawDeviceMemory::into_ptr)), and
+/// comes from one
+/// ([`DeviceMemoryBuffer::from_raw_parts`](crate::DeviceMemoryBuffer::from_raw_parts)),
+/// without a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostAllocator;
 
@@ -65,6 +73,7 @@ impl HostAllocator {
 // 6. Copies are done by the calling thread before it returns.
 // 7. A failed allocation has no effect, and freeing can not fail.
 // 8. A layout of no bytes is refused, and copies of no bytes touch nothing.
+// 10. It answers with itself, and wraps none.
 #[expect(unsafe_code, reason = "implements an unsafe trait")]
 unsafe impl DeviceAllocator for HostAllocator {
     fn device_type(&self) -> DeviceType {
@@ -151,6 +160,10 @@ unsafe impl DeviceAllocator for HostAllocator {
 
     fn is_host_accessible(&self) -> bool {
         true
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

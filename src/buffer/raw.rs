@@ -44,6 +44,33 @@ impl RawDeviceMemory {
     pub fn allocator(&self) -> &dyn DeviceAllocator {
         self.inner.allocator()
     }
+
+    /// The address, for whoever frees the memory from now on. The allocator is let
+    /// go of, so the memory has to be of a kind that outlives it, such as that of
+    /// [`HostAllocator`](crate::HostAllocator).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use device_memory::{DeviceLayout, DeviceMemoryBuffer, HostAllocator};
+    ///
+    /// let layout = DeviceLayout::new(12, align_of::<f32>())?;
+    /// let buffer = DeviceMemoryBuffer::create_with(&HostAllocator, layout, 0)?;
+    ///
+    /// let floats = buffer.into_raw().into_ptr().as_raw().cast::<f32>();
+    /// // SAFETY: `HostAllocator` has its blocks from `std::alloc`, this one with the
+    /// // layout of three floats; they are zeroed, and nothing else frees them.
+    /// let floats = unsafe { Vec::from_raw_parts(floats, 3, 3) };
+    /// assert_eq!(floats, [0.0; 3]);
+    /// # Ok::<(), device_memory::Error>(())
+    /// ```
+    #[must_use = "the memory is leaked unless someone frees it"]
+    pub fn into_ptr(self) -> DevicePtr {
+        let buffer = ManuallyDrop::into_inner(self.inner);
+        let ptr = buffer.ptr();
+        buffer.give_up();
+        ptr
+    }
 }
 
 impl fmt::Debug for RawDeviceMemory {
@@ -107,7 +134,6 @@ impl DeviceMemoryBuffer {
 
     /// Gives up the memory, which someone else frees or has freed, and nothing
     /// else: the allocator is no longer kept by this.
-    #[cfg(feature = "cuda")]
     pub(crate) fn give_up(mut self) {
         self.size = 0;
     }

@@ -1,17 +1,19 @@
 //! A tensor of candle from memory of this workspace's crate, and back.
 //!
-//! On the host, candle's storage is a `Vec` that it frees itself, so there is one
-//! copy each way. On a CUDA device (feature `cuda`) a buffer becomes a `CudaSlice`,
-//! and that the storage of a tensor, without a copy; on the way back candle only lends
-//! its slice, so a copy on the device is adopted. That form was checked by the
-//! compiler, with a stand-in for nvcc, and not run yet: it needs nvcc and a GPU.
+//! On the host a buffer becomes a tensor, and a tensor a buffer, at the same address.
+//! A view of planned memory is a part of a block, which candle can not own, so that is
+//! copied. On a CUDA device (feature `cuda`) a buffer becomes a `CudaSlice`, and that
+//! the storage of a tensor, without a copy; on the way back candle only lends its
+//! slice, so a copy on the device is adopted. That form was checked by the compiler,
+//! with a stand-in for nvcc, and not run yet: it needs nvcc and a GPU.
 
 use std::error::Error;
 use std::io::Write as _;
 
-use candle_core::{CpuStorage, Device, Storage, Tensor};
+use candle_core::{Device, Tensor};
 use device_memory::weights::{WeightsHeader, WeightsLoader};
-use device_memory::{DeviceAllocatorRegistry, DeviceMemoryBuffer, DeviceType, TensorView};
+use device_memory::{DeviceAllocatorRegistry, DeviceMemoryBuffer, HostAllocator, TensorView};
+use device_memory_candle::{into_buffer, into_tensor, layout_of_floats};
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -31,18 +33,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let loader = WeightsLoader::new(DeviceAllocatorRegistry::global());
     let weights = loader.load(header, plan, data)?;
 
-    let tensor = from_view(&weights.view("weight")?)?;
-    writeln!(out, "a copy of our memory: {tensor}")?;
-    let doubled = (tensor * 2.0)?;
+    let weight = from_view(&weights.view("weight")?)?;
+    writeln!(out, "a copy of planned memory: {weight}")?;
 
-    let buffer = into_buffer(&doubled)?;
-    let floats: Vec<f32> = buffer
-        .as_slice()?
-        .chunks_exact(4)
-        .map(|bytes| bytes.try_into().map(f32::from_le_bytes))
-        .collect::<Result<_, _>>()?;
-    writeln!(out, "and back: {floats:?} in {buffer:?}")?;
-    assert_eq!(floats, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+    // A buffer of their size becomes a tensor, which candle writes, and a buffer again.
+    let layout = layout_of_floats(weight.elem_count())?;
+    let mut buffer = DeviceMemoryBuffer::create_with(&HostAllocator, layout, 0)?;
+    buffer.copy_from(weights.span("weight")?)?;
+    let address = buffer.ptr();
+
+    let tensor = into_tensor(buffer, (2, 3))?;
+    writeln!(out, "our memory itself: {tensor}")?;
+    tensor.slice_set(&(weight * 2.0)?, 0, 0)?;
+
+    let buffer = into_buffer(tensor)?;
+    writeln!(out, "and back: {:?} in {buffer:?}", floats(&buffer)?)?;
+    assert_eq!(buffer.ptr(), address);
+    assert_eq!(floats(&buffer)?, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
 
     #[cfg(feature = "cuda")]
     cuda::there_and_back()?;
@@ -64,20 +71,8 @@ fn from_view(view: &TensorView<'_>) -> Result<Tensor, Box<dyn Error>> {
     )?)
 }
 
-/// A buffer with the elements of a tensor of floats on the host.
-fn into_buffer(tensor: &Tensor) -> Result<DeviceMemoryBuffer, Box<dyn Error>> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    let Storage::Cpu(CpuStorage::F32(floats)) = &*storage else {
-        return Err("not floats on the host".into());
-    };
-    let floats = layout
-        .contiguous_offsets()
-        .and_then(|(from, to)| floats.get(from..to))
-        .ok_or("not contiguous")?;
-    let mut buffer = DeviceMemoryBuffer::create_array::<f32>(floats.len(), DeviceType::Cpu, 0)?;
-    for (bytes, float) in buffer.as_slice_mut()?.chunks_exact_mut(4).zip(floats) {
-        bytes.copy_from_slice(&float.to_le_bytes());
-    }
-    Ok(buffer)
+/// The floats in a buffer.
+fn floats(buffer: &DeviceMemoryBuffer) -> Result<Vec<f32>, Box<dyn Error>> {
+    let (floats, _) = buffer.as_slice()?.as_chunks();
+    Ok(floats.iter().copied().map(f32::from_ne_bytes).collect())
 }
