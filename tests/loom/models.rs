@@ -17,7 +17,7 @@ use loom::thread;
 #[path = "../support/no_copies.rs"]
 mod no_copies;
 
-use crate::adaptor::{Limit, Statistics, Tracking};
+use crate::adaptor::{Aligned, Binning, Limit, Statistics, Tracking};
 use crate::{
     DeviceAllocator, DeviceIndex, DeviceLayout, DevicePtr, DeviceType, OutOfMemory, Result,
 };
@@ -73,14 +73,22 @@ fn layout() -> DeviceLayout {
     DeviceLayout::new(1, 1).unwrap()
 }
 
-/// Allocates and frees once, if there is room, and says whether there was.
+/// Allocates, writes and frees once, if there is room, and says whether there was.
 fn come_and_go(allocator: &impl DeviceAllocator) -> bool {
     let Ok(ptr) = allocator.allocate(layout(), 0) else {
         return false;
     };
+    assert!(is_known(allocator, ptr));
     // SAFETY: the block is freed once, as it was allocated.
     unsafe { allocator.deallocate(ptr, layout(), 0) }.unwrap();
     true
+}
+
+/// Whether a byte can be written, which an adaptor that looks blocks up refuses where
+/// it knows none.
+fn is_known(allocator: &impl DeviceAllocator, ptr: DevicePtr) -> bool {
+    // SAFETY: the device has no memory, so nothing is written.
+    unsafe { allocator.copy_host_to_device(ptr, [0].as_ptr(), 1, 0) }.is_ok()
 }
 
 /// Runs `each` on two threads over one allocator, then `check`.
@@ -142,5 +150,39 @@ fn a_block_is_known_though_another_thread_had_its_address_before() {
             come_and_go(tracking);
         },
         |tracking| assert_eq!(tracking.live_blocks(), 0),
+    );
+}
+
+#[test]
+fn a_block_of_a_bin_is_known_until_it_is_given_back_though_its_address_is_had_again() {
+    two_threads(
+        || {
+            let bins = Binning::over(Small::new(0)).bin(1, Small::new(1));
+            bins.unwrap()
+        },
+        |binning| {
+            come_and_go(binning);
+        },
+        |binning| {
+            assert!(!is_known(binning, DevicePtr::from_addr(0x1000).unwrap()));
+            assert!(come_and_go(binning));
+        },
+    );
+}
+
+#[test]
+fn an_aligned_part_is_known_until_it_is_given_back_though_its_address_is_had_again() {
+    two_threads(
+        || {
+            let aligned = Aligned::over(Small::new(1), 0x2000).unwrap();
+            aligned.native_align(16).unwrap()
+        },
+        |aligned| {
+            come_and_go(aligned);
+        },
+        |aligned| {
+            assert_eq!(aligned.inner().live.load(Ordering::Acquire), 0);
+            assert!(come_and_go(aligned));
+        },
     );
 }
