@@ -226,6 +226,10 @@ fn agree(space: &FreeSpace<usize>, model: &Model) {
 }
 
 proptest! {
+    // https://github.com/zakarumych/gpu-alloc/issues/45
+    // https://github.com/zakarumych/gpu-alloc/issues/48
+    // https://github.com/tracel-ai/cubecl/issues/1384
+    // https://github.com/tracel-ai/cubecl/issues/1401
     // 256 times 400 steps: more than 100,000 in all.
     #[test]
     fn it_does_what_a_naive_model_does(steps in prop::collection::vec(step(), 400)) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device_memory::adaptor::{Aligned, Arena, Limit, Statistics};
+use device_memory::adaptor::{Aligned, Arena, Limit, PoolBuilder, Statistics};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
     Attempt, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, ErrorKind, Operation,
@@ -110,6 +110,11 @@ fn a_size_that_the_padding_pushes_past_the_limit_is_out_of_memory() {
 
 type Stack = Arc<dyn DeviceAllocator>;
 
+/// With segments that hold some blocks and not others.
+fn pool() -> PoolBuilder {
+    PoolBuilder::new().growth(1 << 16)
+}
+
 fn stacks(fake: &FakeDevice) -> Vec<(&'static str, Stack)> {
     let below: Stack = Arc::new(fake.clone());
     vec![
@@ -134,7 +139,14 @@ fn stacks(fake: &FakeDevice) -> Vec<(&'static str, Stack)> {
         ),
         (
             "aligned over statistics over arena",
-            Arc::new(Aligned::over(Statistics::over(Arena::over(below, 1 << 12)), 256).unwrap()),
+            Arc::new(
+                Aligned::over(Statistics::over(Arena::over(below.clone(), 1 << 12)), 256).unwrap(),
+            ),
+        ),
+        ("pool", Arc::new(pool().build(below.clone()))),
+        (
+            "limit over pool",
+            Arc::new(Limit::over(pool().build(below), 1 << 40)),
         ),
     ]
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use device_memory::adaptor::{
-    Arena, Block, Limit, Log, Observed, Observer, Poison, Retry, Statistics, Tracking,
+    Arena, Block, Limit, Log, Observed, Observer, Poison, PoolBuilder, Retry, Statistics, Tracking,
 };
 use device_memory::testing::FakeDevice;
 use device_memory::{
@@ -42,7 +42,7 @@ fn use_it(slot: &Slot, uses: &Uses) {
 }
 
 /// Fails if `case` is not done in time.
-fn in_time(name: &str, case: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_time(name: &str, case: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     let thread = thread::spawn(move || {
         case();
@@ -77,6 +77,36 @@ fn a_hook_that_makes_room_may_use_the_allocator_through_all_layers() {
         let stack = Statistics::over(Tracking::over(Arena::over(retry, 1024)));
 
         work(&slot, &uses, Arc::new(stack), 5000);
+    });
+}
+
+#[test]
+fn a_hook_below_a_pool_may_use_the_pool() {
+    in_time("retry below a pool", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let (seen, counted) = (slot.clone(), uses.clone());
+        let device = Limit::over(FakeDevice::new(DeviceType::Cuda, 1), 4096);
+        let retry = Retry::over(device, move |_| {
+            use_it(&seen, &counted);
+            false
+        });
+        let pool = PoolBuilder::new().growth(1024).build(retry);
+
+        work(&slot, &uses, Arc::new(Tracking::over(pool)), 5000);
+    });
+}
+
+#[test]
+fn what_a_log_below_a_pool_calls_may_use_the_pool() {
+    in_time("log below a pool", || {
+        let (slot, uses) = (Slot::default(), Uses::default());
+        let (seen, counted) = (slot.clone(), uses.clone());
+        let log = Log::calling(FakeDevice::new(DeviceType::Cuda, 1), move |_| {
+            use_it(&seen, &counted);
+        });
+        let pool = PoolBuilder::new().growth(1024).build(log);
+
+        work(&slot, &uses, Arc::new(Statistics::over(pool)), 64);
     });
 }
 

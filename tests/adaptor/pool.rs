@@ -182,6 +182,8 @@ fn persistent_memory_is_in_segments_of_its_own() {
     assert_eq!(pool.status(0).unwrap().reserved, MIB);
 }
 
+// https://github.com/microsoft/onnxruntime/issues/9509
+// https://github.com/microsoft/onnxruntime/issues/14474
 #[test]
 fn trim_gives_back_what_is_unused_and_says_how_much() {
     let fake = fake(64 * MIB);
@@ -240,6 +242,7 @@ fn segments_that_are_too_small_are_given_back_for_one_that_is_not() {
     drop((kept, large));
 }
 
+// https://github.com/cupy/cupy/issues/7678
 #[test]
 fn unused_segments_make_room_for_what_they_do_not_fit() {
     let fake = fake(4 * MIB);
