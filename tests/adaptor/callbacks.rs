@@ -80,6 +80,7 @@ fn a_hook_that_makes_room_may_use_the_allocator_through_all_layers() {
     });
 }
 
+/// On its own thread: another that finds nothing free waits for the turn of this one.
 #[test]
 fn a_hook_below_a_pool_may_use_the_pool() {
     in_time("retry below a pool", || {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
-use device_memory::adaptor::{Pool, PoolBuilder};
+use device_memory::adaptor::{Pool, PoolBuilder, PoolCounters};
 use device_memory::testing::conformance::Conformance;
 use device_memory::testing::{
     FakeDevice, FaultInjector, conformance, fail_each_call, panic_each_call,
@@ -15,6 +15,8 @@ use device_memory::{
     HostAllocator, Operation, Result, Tag, free_failure_count,
 };
 use proptest::prelude::*;
+
+use crate::callbacks::in_time;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -257,6 +259,122 @@ fn unused_segments_make_room_for_what_they_do_not_fit() {
     drop(all);
 }
 
+/// What `work` adds to the counters of the first device.
+fn counted<A: DeviceAllocator + 'static>(pool: &Pool<A>, work: impl FnOnce()) -> PoolCounters {
+    let before = pool.counters(0).unwrap();
+    work();
+    let after = pool.counters(0).unwrap();
+    let mut added = PoolCounters::default();
+    added.cache_hits = after.cache_hits - before.cache_hits;
+    added.searches = after.searches - before.searches;
+    added.found = after.found - before.found;
+    added.drains = after.drains - before.drains;
+    added.trims = after.trims - before.trims;
+    added.upstream = after.upstream - before.upstream;
+    added.grown = after.grown - before.grown;
+    added.released = after.released - before.released;
+    added.hooks = after.hooks - before.hooks;
+    added.failures = after.failures - before.failures;
+    added
+}
+
+/// Counters of which those that are named are not 0.
+macro_rules! counters {
+    ($($counter:ident: $times:expr),+) => {{
+        let mut counters = PoolCounters::default();
+        $(counters.$counter = $times;)+
+        counters
+    }};
+}
+
+#[test]
+fn each_rung_is_counted_as_often_as_it_is_tried_and_no_other_is() {
+    let victims = Arc::new(Mutex::new(Vec::new()));
+    let held = Arc::clone(&victims);
+    let fake = fake(4 * MIB);
+    let pool = PoolBuilder::new()
+        .growth(2 * MIB)
+        .on_out_of_memory(move |_| held.lock().unwrap().pop().is_some())
+        .build(fake.clone());
+    let kept = Mutex::new(Vec::new());
+    let keep_for = |tag, size| {
+        let layout = layout(size).with_tag(tag);
+        let made = DeviceMemoryBuffer::create_with(Arc::new(pool.clone()), layout, 0);
+        kept.lock().unwrap().push(made.unwrap());
+    };
+    let keep = |size| keep_for(Tag::NONE, size);
+
+    // Searched for, drained for and searched for on the way, then the layer below.
+    assert_eq!(
+        counted(&pool, || keep(1000)),
+        counters! { searches: 3, drains: 1, upstream: 1, grown: 1 }
+    );
+    assert_eq!(
+        counted(&pool, || keep(1000)),
+        counters! { searches: 1, found: 1 }
+    );
+    assert_eq!(
+        counted(&pool, || drop(kept.lock().unwrap().pop())),
+        PoolCounters::default()
+    );
+    assert_eq!(counted(&pool, || keep(1000)), counters! { cache_hits: 1 });
+
+    // Memory of the other kind is counted with it.
+    assert_eq!(
+        counted(&pool, || keep_for(Tag::WEIGHTS, 1)),
+        counters! { searches: 3, drains: 1, upstream: 1, grown: 1 }
+    );
+
+    // All rungs, in vain. The layer below is asked for the growth and for the size.
+    assert_eq!(
+        counted(&pool, || drop(create(&pool, 1900 * KIB).unwrap())),
+        counters! { searches: 1, found: 1 }
+    );
+    let refused = || drop(create(&pool, 3 * MIB).unwrap_err());
+    assert_eq!(
+        counted(&pool, refused),
+        counters! { searches: 4, drains: 2, trims: 1, upstream: 1, hooks: 1, failures: 1 }
+    );
+    let smaller = || drop(create(&pool, 2 * MIB - 256).unwrap_err());
+    assert_eq!(
+        counted(&pool, smaller),
+        counters! { searches: 4, drains: 2, trims: 1, upstream: 2, hooks: 1, failures: 1 }
+    );
+
+    // What is unused goes back for want of memory, and when the pool is told to.
+    kept.lock().unwrap().clear();
+    assert_eq!(
+        counted(&pool, || keep(4 * MIB)),
+        counters! { searches: 3, drains: 1, trims: 1, upstream: 1, grown: 1, released: 2 }
+    );
+    assert_eq!(
+        counted(&pool, || victims
+            .lock()
+            .unwrap()
+            .append(&mut kept.lock().unwrap())),
+        PoolCounters::default()
+    );
+
+    // What the hook frees is found by the next search.
+    assert_eq!(
+        counted(&pool, || keep(MIB)),
+        counters! { searches: 5, found: 1, drains: 2, trims: 1, upstream: 2, hooks: 1 }
+    );
+    kept.lock().unwrap().clear();
+    assert_eq!(
+        counted(&pool, || assert_eq!(pool.trim(0).unwrap(), 4 * MIB)),
+        counters! { drains: 1, released: 1 }
+    );
+
+    // A failure that is no lack of memory ends it at the layer below.
+    fake.shut_down();
+    assert_eq!(
+        counted(&pool, || drop(create(&pool, MIB).unwrap_err())),
+        counters! { searches: 3, drains: 1, upstream: 1 }
+    );
+    assert_eq!(pool.counters(1).unwrap(), PoolCounters::default());
+}
+
 #[test]
 fn less_than_the_growth_is_taken_where_there_is_not_so_much() {
     let fake = fake(3 * MIB);
@@ -284,38 +402,40 @@ fn the_first_segment_is_as_large_as_was_asked() {
 
 #[test]
 fn the_program_is_asked_to_make_room_under_no_lock_and_may_allocate() {
-    static POOL: OnceLock<Pool<FakeDevice>> = OnceLock::new();
-    let held = Arc::new(Mutex::new(Vec::new()));
-    let victims = Arc::clone(&held);
-    let pool = PoolBuilder::new()
-        .growth(MIB)
-        .on_out_of_memory(move |report| {
-            assert_eq!(report.requested, MIB);
-            assert_eq!(report.tried.last(), Some(&Attempt::Hook));
-            let pool = POOL.get().unwrap();
-            let victim = victims.lock().unwrap().pop();
-            let found = victim.is_some();
-            drop(victim);
-            if found {
-                // On another thread too, which would wait for a lock for ever.
-                thread::scope(|scope| scope.spawn(|| drop(create(pool, 100))).join().unwrap());
-                drop(create(pool, 300 * KIB));
-            }
-            found
-        })
-        .build(fake(2 * MIB));
-    let pool = POOL.get_or_init(|| pool);
-    let all: Vec<_> = (0..2).map(|_| create(pool, MIB).unwrap()).collect();
-    held.lock().unwrap().extend(all);
+    in_time("a pool's hook", || {
+        static POOL: OnceLock<Pool<FakeDevice>> = OnceLock::new();
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let victims = Arc::clone(&held);
+        let pool = PoolBuilder::new()
+            .growth(MIB)
+            .on_out_of_memory(move |report| {
+                assert_eq!(report.requested, MIB);
+                assert_eq!(report.tried.last(), Some(&Attempt::Hook));
+                let pool = POOL.get().unwrap();
+                let victim = victims.lock().unwrap().pop();
+                let found = victim.is_some();
+                drop(victim);
+                if found {
+                    // On another thread too, which would wait for a lock for ever.
+                    thread::scope(|scope| scope.spawn(|| drop(create(pool, 100))).join().unwrap());
+                    drop(create(pool, 300 * KIB));
+                }
+                found
+            })
+            .build(fake(2 * MIB));
+        let pool = POOL.get_or_init(|| pool);
+        let all: Vec<_> = (0..2).map(|_| create(pool, MIB).unwrap()).collect();
+        held.lock().unwrap().extend(all);
 
-    let third = create(pool, MIB).unwrap();
-    let fourth = create(pool, MIB).unwrap();
-    let error = create(pool, MIB).unwrap_err();
+        let third = create(pool, MIB).unwrap();
+        let fourth = create(pool, MIB).unwrap();
+        let error = create(pool, MIB).unwrap_err();
 
-    assert!(error.is_out_of_memory());
-    let counters = pool.counters(0).unwrap();
-    assert_eq!((counters.hooks, counters.failures), (3, 1));
-    drop((third, fourth));
+        assert!(error.is_out_of_memory());
+        let counters = pool.counters(0).unwrap();
+        assert_eq!((counters.hooks, counters.failures), (3, 1));
+        drop((third, fourth));
+    });
 }
 
 /// One that asked itself for ever would end the process.
