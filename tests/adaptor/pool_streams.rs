@@ -148,6 +148,12 @@ unsafe impl<A: DeviceAllocator + Clone + 'static> StreamOrdered for Streams<A> {
     }
 }
 
+/// A pool over any allocator, in the order of a stream of its first device.
+pub(crate) fn on_stream(below: Arc<dyn DeviceAllocator>) -> Arc<dyn DeviceAllocator> {
+    let pool = PoolBuilder::new().growth(MIB).build(Streams(below));
+    Arc::new(pool.on_stream(&Stream::new(1)).unwrap())
+}
+
 type Handle = Arc<PoolOnStream<Streams>>;
 
 /// A stream, and a handle in its order.

@@ -13,8 +13,11 @@ use device_memory::adaptor::{
 use device_memory::testing::conformance::Conformance;
 use device_memory::testing::{FakeDevice, fail_each_call, panic_each_call};
 use device_memory::{
-    DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, HostAllocator, Tag,
+    DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error,
+    HostAllocator, Tag,
 };
+
+use crate::pool_streams::on_stream;
 
 /// What an adaptor is put over, and what it is.
 type Allocator = Arc<dyn DeviceAllocator>;
@@ -22,7 +25,9 @@ type Allocator = Arc<dyn DeviceAllocator>;
 /// An adaptor by name, and how it is put over another allocator.
 type Adaptor = (&'static str, fn(Allocator) -> Allocator);
 
-/// All adaptors: one line each.
+/// All adaptors: one line each, but for a pool in the order of a stream. That serves one
+/// device, over an allocator that knows streams, and is put over and under each of
+/// these by [`pairs_on_stream`].
 const ADAPTORS: &[Adaptor] = &[
     ("Aligned", |below| {
         Arc::new(Aligned::over(below, 512).unwrap())
@@ -63,8 +68,16 @@ fn recorder() -> Recorder {
 const CAPACITY: usize = 1 << 30;
 
 fn fake() -> FakeDevice {
+    fakes(2)
+}
+
+fn one_device() -> FakeDevice {
+    fakes(1)
+}
+
+fn fakes(devices: usize) -> FakeDevice {
     FakeDevice::builder(DeviceType::Cuda)
-        .devices(2)
+        .devices(devices)
         .capacity(CAPACITY)
         .reuse_addresses(true)
         .delayed_copies(true)
@@ -81,13 +94,27 @@ fn pairs() -> impl Iterator<Item = (String, impl Fn(Allocator) -> Allocator)> {
     })
 }
 
+/// A pool in the order of a stream over each adaptor, and each adaptor over it.
+fn pairs_on_stream() -> impl Iterator<Item = (String, Box<dyn Fn(Allocator) -> Allocator>)> {
+    ADAPTORS.iter().flat_map(|&(name, over)| {
+        let above = move |below| on_stream(over(below));
+        let under = move |below| over(on_stream(below));
+        let above: Box<dyn Fn(Allocator) -> Allocator> = Box::new(above);
+        [
+            (format!("PoolOnStream over {name}"), above),
+            (format!("{name} over PoolOnStream"), Box::new(under)),
+        ]
+    })
+}
+
 fn free_bytes(fake: &FakeDevice) -> [usize; 2] {
     [0, 1].map(|index| fake.memory_info(index).unwrap().unwrap().free)
 }
 
-/// Blocks of several sizes, alignments and tags on two devices, used and freed out
-/// of order.
+/// Blocks of several sizes, alignments and tags on the first device and the last, used
+/// and freed out of order.
 fn work(allocator: &Allocator) -> Result<(), Error> {
+    let last = DeviceIndex::try_from(allocator.device_count() - 1).unwrap();
     let create = |size, align, tag, index| {
         let layout = DeviceLayout::new(size, align)?.with_tag(tag);
         DeviceMemoryBuffer::create_with(allocator.clone(), layout, index)
@@ -96,7 +123,7 @@ fn work(allocator: &Allocator) -> Result<(), Error> {
     weights.fill(7)?;
     let mut small = create(3, 1, Tag::SCRATCH, 0)?;
     small.copy_from_host(b"abc")?;
-    let other = create(70_000, 64, Tag::ACTIVATIONS, 1)?;
+    let other = create(70_000, 64, Tag::ACTIVATIONS, last)?;
     assert_eq!(small.to_vec()?, b"abc");
     drop(weights);
     let again = create(100, 64, Tag::NONE, 0)?;
@@ -187,6 +214,42 @@ fn each_two_adaptors_keep_the_contract_in_either_order() {
 fn each_two_adaptors_lose_nothing_whichever_call_fails() {
     for (name, over) in pairs() {
         let fake = fake();
+
+        let failed = fail_each_call(&fake, |injector| work(&over(injector.clone())));
+        let panicked = panic_each_call(&fake, |injector| work(&over(injector.clone())));
+
+        let failed = failed.unwrap_or_else(|found| panic!("{name}, failing: {found}"));
+        let panicked = panicked.unwrap_or_else(|found| panic!("{name}, panicking: {found}"));
+        assert!(failed.calls >= 6, "{name}: {failed:?}");
+        assert_eq!(panicked.unwound, 0, "{name}");
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_pool_on_a_stream_keeps_the_contract_over_and_under_each_adaptor() {
+    for (name, over) in pairs_on_stream() {
+        let fake = one_device();
+
+        let allocator = over(Arc::new(fake.clone()));
+        Conformance::new(&*allocator)
+            .max_size(1 << 14)
+            .max_align(1 << 13)
+            .threads(2)
+            .shared_devices(true)
+            .run()
+            .unwrap_or_else(|failure| panic!("{name}: {failure}"));
+        drop(allocator);
+
+        assert_eq!(fake.live_bytes(), 0, "{name}");
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_pool_on_a_stream_loses_nothing_over_and_under_each_adaptor() {
+    for (name, over) in pairs_on_stream() {
+        let fake = one_device();
 
         let failed = fail_each_call(&fake, |injector| work(&over(injector.clone())));
         let panicked = panic_each_call(&fake, |injector| work(&over(injector.clone())));
