@@ -140,6 +140,10 @@ fn a_stack_is_built_with_the_first_word_on_top() {
         below.contains("Budgets") && !below.contains("Counters"),
         "{below}"
     );
+    // A handle is the allocator that it is of.
+    let shared = stack::build("shared, statistics", Arc::new(fake())).unwrap();
+    assert!(format!("{shared:?}").starts_with("Shared"));
+    assert!(!format!("{:?}", shared.upstream().unwrap()).contains("Counters"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use device_memory::DeviceAllocator;
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Poison, PoolBuilder, Retry, Statistics, Tracking,
+    Aligned, Arena, Binning, Limit, Log, Poison, PoolBuilder, Retry, Shared, Statistics, Tracking,
 };
 
 /// Any allocator.
@@ -76,6 +76,7 @@ const ADAPTORS: &[(&str, Over)] = &[
     ("retry", |below, _| {
         Ok(Arc::new(Retry::over(below, |_| false)))
     }),
+    ("shared", |below, _| Ok(Arc::new(Shared::from(below)))),
     ("statistics", |below, _| {
         Ok(Arc::new(Statistics::over(below)))
     }),
