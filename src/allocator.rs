@@ -21,7 +21,7 @@ use crate::error::{ErrorKind, Result};
 use crate::layout::DeviceLayout;
 
 pub(crate) use forward::{forward, forward_group};
-pub(crate) use guard::{device_type_of, guarded};
+pub(crate) use guard::{add_memory_info, device_type_of, guarded, no_room};
 pub use handle::AllocatorHandle;
 pub(crate) use staging::{End, copy as copy_through_host, host_bytes};
 

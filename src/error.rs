@@ -146,6 +146,15 @@ impl Error {
         }
     }
 
+    /// The same error, whose report `explain` adds to if memory is out.
+    #[cold]
+    pub(crate) fn explained(mut self, explain: impl FnOnce(&mut OutOfMemory)) -> Self {
+        if let Some(report) = self.out_of_memory_mut() {
+            explain(report);
+        }
+        self
+    }
+
     /// The class of this error in ExecuTorch's numbering, for a C++ runtime.
     ///
     /// | class | code |

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 
 use crate::address::DevicePtr;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::layout::DeviceLayout;
 use crate::unwind::caught;
 
@@ -74,6 +74,20 @@ pub fn set_free_failure_hook(hook: Option<FreeFailureHook>) -> Option<FreeFailur
 #[must_use]
 pub fn free_failure_count() -> u64 {
     COUNT.load(Ordering::Relaxed)
+}
+
+/// Reports a block that has no owner who could be told that it was not given back, if it
+/// was not. With a driver that is gone it is.
+pub(crate) fn report_lost(device: Device, ptr: DevicePtr, layout: DeviceLayout, freed: Result<()>) {
+    match freed {
+        Err(error) if !error.is_shut_down() => report(FreeFailure {
+            device,
+            ptr,
+            layout,
+            error,
+        }),
+        _ => {}
+    }
 }
 
 /// Counts a failed free and tells it to the hook. Does not panic.

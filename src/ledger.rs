@@ -12,10 +12,33 @@ use std::collections::BTreeMap;
 use crate::sync::Mutex;
 use crate::table::Table;
 
+/// What is known of a block.
+pub(crate) trait Entry {
+    /// The bytes of the block, which no change of an entry changes.
+    fn size(&self) -> usize;
+}
+
 /// Entries by device and by the address that a block starts at.
 #[derive(Debug)]
 pub(crate) struct Ledger<V> {
-    devices: Table<Mutex<BTreeMap<usize, V>>>,
+    devices: Table<Mutex<Blocks<V>>>,
+}
+
+/// The blocks of one device.
+#[derive(Debug)]
+struct Blocks<V> {
+    by_address: BTreeMap<usize, V>,
+    /// The bytes of all of them.
+    bytes: usize,
+}
+
+impl<V> Default for Blocks<V> {
+    fn default() -> Self {
+        Self {
+            by_address: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
 }
 
 impl<V> Default for Ledger<V> {
@@ -26,10 +49,15 @@ impl<V> Default for Ledger<V> {
     }
 }
 
-impl<V> Ledger<V> {
+impl<V: Entry> Ledger<V> {
     /// Enters a block, and returns what was there of another at its address.
     pub(crate) fn enter(&self, device: u16, addr: usize, value: V) -> Option<V> {
-        self.devices.get(device).lock().insert(addr, value)
+        let mut blocks = self.devices.get(device).lock();
+        blocks.bytes = blocks.bytes.saturating_add(value.size());
+        let before = blocks.by_address.insert(addr, value);
+        let replaced = before.as_ref().map_or(0, V::size);
+        blocks.bytes = blocks.bytes.saturating_sub(replaced);
+        before
     }
 
     /// Strikes the block that starts at `addr` if `may` says so, and returns what was
@@ -40,11 +68,13 @@ impl<V> Ledger<V> {
         addr: usize,
         may: impl FnOnce(&V) -> Result<(), E>,
     ) -> Option<Result<V, E>> {
-        let mut entries = self.devices.find(device)?.lock();
-        match may(entries.get(&addr)?) {
-            Ok(()) => entries.remove(&addr).map(Ok),
-            Err(refusal) => Some(Err(refusal)),
+        let mut blocks = self.devices.find(device)?.lock();
+        if let Err(refusal) = may(blocks.by_address.get(&addr)?) {
+            return Some(Err(refusal));
         }
+        let struck = blocks.by_address.remove(&addr)?;
+        blocks.bytes = blocks.bytes.saturating_sub(struck.size());
+        Some(Ok(struck))
     }
 
     /// Lets `change` change what is known of the block that starts last at or before
@@ -55,15 +85,22 @@ impl<V> Ledger<V> {
         addr: usize,
         change: impl FnOnce(usize, &mut V) -> T,
     ) -> Option<T> {
-        let mut entries = self.devices.find(device)?.lock();
-        let (&start, value) = entries.range_mut(..=addr).next_back()?;
+        let mut blocks = self.devices.find(device)?.lock();
+        let (&start, value) = blocks.by_address.range_mut(..=addr).next_back()?;
         Some(change(start, value))
     }
 
     /// How many blocks are entered.
     pub(crate) fn len(&self) -> usize {
-        let lens = self.devices.iter().map(|(_, entries)| entries.lock().len());
+        let devices = self.devices.iter();
+        let lens = devices.map(|(_, blocks)| blocks.lock().by_address.len());
         lens.fold(0, usize::saturating_add)
+    }
+
+    /// The bytes of the blocks that are entered of a device.
+    pub(crate) fn bytes(&self, device: u16) -> usize {
+        let blocks = self.devices.find(device);
+        blocks.map_or(0, |blocks| blocks.lock().bytes)
     }
 }
 
@@ -71,8 +108,8 @@ impl<V: Clone> Ledger<V> {
     /// All entries, by device and address. Devices are copied one after another.
     pub(crate) fn entries(&self) -> Vec<V> {
         let mut all = Vec::new();
-        for (_, entries) in self.devices.iter() {
-            all.extend(entries.lock().values().cloned());
+        for (_, blocks) in self.devices.iter() {
+            all.extend(blocks.lock().by_address.values().cloned());
         }
         all
     }

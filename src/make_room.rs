@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::error::OutOfMemory;
+use crate::error::{Error, OutOfMemory};
 use crate::unwind::caught;
 
 thread_local! {
@@ -29,4 +29,12 @@ pub(crate) fn make_room(hook: &dyn Fn(&OutOfMemory) -> bool, report: &OutOfMemor
     let made = caught(|| hook(report));
     MAKING_ROOM.set(false);
     made == Some(true)
+}
+
+/// The error of a layer that knows no other way to room: it is an event.
+#[cold]
+pub(crate) fn given_up(error: Error) -> Error {
+    #[cfg(feature = "tracing")]
+    let _ = caught(|| tracing::warn!(error = %error, "device memory is out"));
+    error
 }

@@ -1,6 +1,6 @@
 //! Watching what an allocator gives and takes back.
 //!
-//! Rank 3. Imports `allocator` and the words.
+//! Rank 3. Imports `allocator`, `free_failure` and the words.
 //!
 //! Most wrappers of allocators add bookkeeping and nothing else. That is written
 //! once here, in the only order that is right when other threads reuse
@@ -12,9 +12,10 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded};
+use crate::allocator::{DeviceAllocator, add_memory_info, forward, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, Operation, Result};
+use crate::free_failure;
 use crate::layout::DeviceLayout;
 use crate::unwind::caught;
 
@@ -70,7 +71,8 @@ pub trait Observer: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// An error refuses it: the layer below is not asked.
+    /// An error refuses it: the layer below is not asked, but for what the device has
+    /// free where the error says that memory is out.
     fn before_allocate(&self, device: Device, layout: DeviceLayout) -> Result<()> {
         let _ = (device, layout);
         Ok(())
@@ -177,7 +179,9 @@ unsafe impl<A: DeviceAllocator, O: Observer> DeviceAllocator for Observed<A, O> 
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.upstream.check_index(index)?;
         let device = Device::new(self.upstream.device_type(), index);
-        self.observer.before_allocate(device, layout)?;
+        if let Err(refusal) = self.observer.before_allocate(device, layout) {
+            return Err(self.refused(refusal));
+        }
         let ptr = guarded(device, Operation::Allocate, || {
             self.upstream.allocate(layout, index)
         });
@@ -222,6 +226,20 @@ unsafe impl<A: DeviceAllocator, O: Observer> DeviceAllocator for Observed<A, O> 
     }
 }
 
+impl<A: DeviceAllocator, O> Observed<A, O> {
+    /// What the observer refuses. If memory is out, the report gets what the layer below
+    /// says of the device, and is an event: for who looks for a reason, no more than
+    /// that, for a layer above may have another way.
+    #[cold]
+    pub(crate) fn refused(&self, refusal: Error) -> Error {
+        refusal.explained(|report| {
+            add_memory_info(report, &self.upstream);
+            #[cfg(feature = "tracing")]
+            let _ = caught(|| tracing::debug!(error = %report, "device memory was refused"));
+        })
+    }
+}
+
 impl<A: DeviceAllocator, O: Observer> Observed<A, O> {
     /// Tells the observer of a block and hands it out. A panic of the observer
     /// gives the block back, for no one would own it.
@@ -240,15 +258,17 @@ impl<A: DeviceAllocator, O: Observer> Observed<A, O> {
         }
     }
 
-    /// Gives back a block that no caller has seen. If that fails too, it is lost.
+    /// Gives back a block that no caller has seen. If that fails too, it is lost, and
+    /// the hook for failed frees is told.
     #[cold]
     #[expect(unsafe_code, reason = "see SAFETY")]
     fn take_back(&self, block: &Block) {
         let index = block.device.index();
-        let _ = guarded(block.device, Operation::Deallocate, || {
+        let freed = guarded(block.device, Operation::Deallocate, || {
             // SAFETY: the allocator inside has just given the block with this
             // layout and index, and nothing uses it.
             unsafe { self.upstream.deallocate(block.ptr, block.layout, index) }
         });
+        free_failure::report_lost(block.device, block.ptr, block.layout, freed);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use device_memory::adaptor::{Limit, Retry, Tracking};
+use device_memory::adaptor::{Limit, PoolBuilder, Retry, Tracking};
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
     DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation, Tag,
@@ -75,6 +75,22 @@ fn event<const N: usize>(level: Level, fields: [(&'static str, &str); N]) -> Tol
     (level, BTreeMap::from(fields))
 }
 
+/// The event of a request that a budget has no room for.
+fn refused(report: &str) -> Told {
+    event(
+        Level::DEBUG,
+        [("error", report), ("message", "device memory was refused")],
+    )
+}
+
+/// The event of memory that is out after all tries.
+fn out(report: &str) -> Told {
+    event(
+        Level::WARN,
+        [("error", report), ("message", "device memory is out")],
+    )
+}
+
 fn fake() -> FakeDevice {
     FakeDevice::new(DeviceType::Cuda, 2)
 }
@@ -114,17 +130,38 @@ fn memory_that_is_out_after_all_tries_is_one_warning_with_the_report() {
         retry.allocate(layout(101), 0).unwrap_err();
     });
 
-    let report = "out of memory on cuda:0: 101 bytes requested (align 64), 0 in use, limit 100; \
-                  tried hook";
-    let expected = event(
-        Level::WARN,
-        [("error", report), ("message", "device memory is out")],
-    );
-    assert_eq!(told, [expected]);
+    let refusal = "out of memory on cuda:0: 101 bytes requested (align 64), 0 in use, limit 100";
+    let report = format!("{refusal}; tried hook");
+    assert_eq!(told, [refused(refusal), out(&report)]);
 }
 
 #[test]
-fn memory_that_a_hook_makes_room_for_is_told_to_nobody() {
+fn a_reservation_that_passes_a_budget_is_an_event_with_what_the_device_has() {
+    let device = FakeDevice::builder(DeviceType::Cuda).capacity(500).build();
+    let limit = Limit::over(device, 100);
+
+    let told = told_by(|| {
+        limit.reserve(0, Tag::NONE, 101).unwrap_err();
+    });
+
+    let refusal = "out of memory on cuda:0: 101 bytes requested (align 1), 0 in use, limit 100, \
+                   500 of 500 free on the device";
+    assert_eq!(told, [refused(refusal)]);
+}
+
+#[test]
+fn the_end_of_a_pools_ladder_is_one_warning_with_the_error() {
+    let pool = PoolBuilder::new().limit(4096).build(fake());
+    let mut error = String::new();
+
+    let told = told_by(|| error = pool.allocate(layout(4097), 0).unwrap_err().to_string());
+
+    assert!(error.contains("limit 4096"), "{error}");
+    assert_eq!(told, [out(&error)]);
+}
+
+#[test]
+fn memory_that_a_hook_makes_room_for_is_no_warning() {
     let cache: Arc<Mutex<Option<DeviceMemoryBuffer>>> = Arc::default();
     let evicted = Arc::clone(&cache);
     let hook = move |_: &_| evicted.lock().unwrap().take().is_some();
@@ -134,7 +171,8 @@ fn memory_that_a_hook_makes_room_for_is_told_to_nobody() {
 
     let told = told_by(|| drop(create(60)));
 
-    assert_eq!(told, []);
+    let refusal = "out of memory on cuda:0: 60 bytes requested (align 64), 60 in use, limit 100";
+    assert_eq!(told, [refused(refusal)]);
 }
 
 #[test]

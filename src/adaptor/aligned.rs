@@ -3,11 +3,11 @@
 //! Rank 4. Imports `allocator`, `ledger` and the words.
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded};
+use crate::allocator::{DeviceAllocator, forward, guarded, no_room};
 use crate::device::{Device, DeviceIndex};
-use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::layout::{DeviceLayout, LayoutError};
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger};
 use crate::process::ProcessGeneration;
 
 /// An allocator that aligns every block to at least so many bytes.
@@ -51,6 +51,12 @@ pub struct Aligned<A> {
 struct Padded {
     ptr: DevicePtr,
     layout: DeviceLayout,
+}
+
+impl Entry for Padded {
+    fn size(&self) -> usize {
+        self.layout.size()
+    }
 }
 
 /// More than any alignment.
@@ -153,14 +159,10 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Aligned<A> {
         }
         let Some(below) = self.layout_below(layout) else {
             self.check_index(index)?;
-            return Err(OutOfMemory::new(device, layout).into());
+            return Err(no_room(device, layout, &self.upstream).into());
         };
-        let ptr = self.upstream.allocate(below, index).map_err(|mut error| {
-            if let Some(report) = error.out_of_memory_mut() {
-                report.asked_for(layout);
-            }
-            error
-        })?;
+        let asked = self.upstream.allocate(below, index);
+        let ptr = asked.map_err(|error| error.explained(|report| report.asked_for(layout)))?;
         if !padded {
             return Ok(ptr);
         }

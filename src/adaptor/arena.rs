@@ -8,10 +8,10 @@
 mod chunks;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded};
+use crate::allocator::{DeviceAllocator, forward, guarded, no_room};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
-use crate::free_failure::{self, FreeFailure};
+use crate::free_failure;
 use crate::layout::{DeviceLayout, LayoutError};
 use crate::process::ProcessGeneration;
 use crate::sync::Mutex;
@@ -202,37 +202,33 @@ impl<A: DeviceAllocator> Arena<A> {
             Ok::<_, Error>(Chunk::new(ptr, wanted))
         };
         let generous = DeviceLayout::new(size, align).ok();
-        let refused = match generous.map(ask) {
-            Some(Ok(chunk)) => return Ok(chunk),
-            Some(Err(error)) if self.fixed || !error.is_out_of_memory() => return Err(error),
-            Some(Err(_)) | None => ask(layout),
-        };
-        refused.map_err(|mut error| {
-            if let Some(report) = error.out_of_memory_mut() {
-                report.asked_for(layout);
-            }
-            error
-        })
+        match generous.map(ask) {
+            Some(Err(error)) if !self.fixed && error.is_out_of_memory() => ask(layout),
+            Some(asked) => asked,
+            None => ask(layout),
+        }
     }
 
-    /// Adds what is known here to an error of a request for `layout`.
+    /// Adds what is known here to the report of a request for `layout`.
     #[cold]
-    fn explained(&self, mut error: Error, layout: DeviceLayout, chunks: &Mutex<Chunks>) -> Error {
-        if let Some(report) = error.out_of_memory_mut() {
-            report.asked_for(layout);
-            let chunks = chunks.lock();
-            // To the layer below, all that is held here is in use.
-            report.in_use = Some(chunks.in_use());
-            report.reserved = Some(chunks.reserved());
-            report.largest_free = Some(chunks.largest_free());
-            if report.tried.is_empty() {
-                report.tried = match self.fixed && chunks.len() > 0 {
-                    true => vec![Attempt::Search],
-                    false => vec![Attempt::Search, Attempt::Upstream, Attempt::Trim],
-                };
-            }
+    fn explain(&self, report: &mut OutOfMemory, layout: DeviceLayout, chunks: &Mutex<Chunks>) {
+        report.asked_for(layout);
+        let chunks = chunks.lock();
+        // To the layer below, all that is held here is in use.
+        report.in_use = Some(chunks.in_use());
+        report.reserved = Some(chunks.reserved());
+        let free = Some(chunks.largest_free());
+        report.largest_free = match self.fixed {
+            true => free,
+            // What the layer below has could have been a chunk.
+            false => report.largest_free.max(free),
+        };
+        if report.tried.is_empty() {
+            report.tried = match self.fixed && chunks.len() > 0 {
+                true => vec![Attempt::Search],
+                false => vec![Attempt::Search, Attempt::Upstream, Attempt::Trim],
+            };
         }
-        error
     }
 
     #[cold]
@@ -242,17 +238,18 @@ impl<A: DeviceAllocator> Arena<A> {
         index: DeviceIndex,
         chunks: &Mutex<Chunks>,
     ) -> Result<DevicePtr> {
-        let full = || -> Error { OutOfMemory::new(self.device(index), layout).into() };
+        let full = || -> Error {
+            let mut report = no_room(self.device(index), layout, &self.upstream);
+            report.limit = self.fixed.then_some(self.chunk);
+            self.explain(&mut report, layout, chunks);
+            report.into()
+        };
         let (reserved, len) = {
             let chunks = chunks.lock();
             (chunks.reserved(), chunks.len())
         };
         if self.fixed && (len > 0 || layout.size() > self.chunk) {
-            let mut error = full();
-            if let Some(report) = error.out_of_memory_mut() {
-                report.limit = Some(self.chunk);
-            }
-            return Err(self.explained(error, layout, chunks));
+            return Err(full());
         }
         let chunk = match self.grow(layout, index, reserved) {
             Err(error) if error.is_out_of_memory() => {
@@ -264,7 +261,8 @@ impl<A: DeviceAllocator> Arena<A> {
             }
             other => other,
         };
-        let chunk = chunk.map_err(|error| self.explained(error, layout, chunks))?;
+        let chunk = chunk
+            .map_err(|error| error.explained(|report| self.explain(report, layout, chunks)))?;
         let mut locked = chunks.lock();
         let spare = match self.fixed && locked.len() > 0 {
             // Another thread was first.
@@ -279,7 +277,7 @@ impl<A: DeviceAllocator> Arena<A> {
         if let Some(chunk) = spare {
             self.give_back_or_tell(&chunk, index);
         }
-        ptr.ok_or_else(|| self.explained(full(), layout, chunks))
+        ptr.ok_or_else(full)
     }
 
     #[expect(unsafe_code, reason = "see SAFETY")]
@@ -311,15 +309,8 @@ impl<A: DeviceAllocator> Arena<A> {
 
     /// Gives a chunk back. If that fails, nobody is there to be told but the hook.
     fn give_back_or_tell(&self, chunk: &Chunk, index: DeviceIndex) {
-        match self.give_back(chunk, index) {
-            Err(error) if !error.is_shut_down() => free_failure::report(FreeFailure {
-                device: self.device(index),
-                ptr: chunk.ptr,
-                layout: chunk.layout,
-                error,
-            }),
-            _ => {}
-        }
+        let freed = self.give_back(chunk, index);
+        free_failure::report_lost(self.device(index), chunk.ptr, chunk.layout, freed);
     }
 }
 

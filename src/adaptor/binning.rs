@@ -11,7 +11,7 @@ use crate::allocator::{DeviceAllocator, End, MemoryInfo, copy_through_host, guar
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger};
 use crate::process::ProcessGeneration;
 
 /// An allocator that hands each size range to an allocator of its own.
@@ -140,6 +140,12 @@ impl<A: DeviceAllocator> Binning<A> {
     }
 }
 
+impl Entry for DeviceLayout {
+    fn size(&self) -> usize {
+        DeviceLayout::size(*self)
+    }
+}
+
 // SAFETY: by number of the promises,
 // 1. The type is kept; the least of counts that never fall never falls.
 // 2. to 4. Blocks are those of the allocator that serves their size, which is asked to
@@ -168,7 +174,12 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Binning<A> {
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_index(index)?;
         self.check_process(index)?;
-        let ptr = self.serving(layout.size()).allocate(layout, index)?;
+        let serving = self.serving(layout.size());
+        let ptr = serving.allocate(layout, index).map_err(|error| {
+            error.explained(|report| {
+                report.in_use.get_or_insert(self.blocks.bytes(index));
+            })
+        })?;
         self.blocks.enter(index, ptr.addr(), layout);
         Ok(ptr)
     }

@@ -17,9 +17,10 @@ use crate::table::Table;
 /// An allocator that gives no more than a budget allows, by device and by tag.
 ///
 /// What passes the budget is out of memory, with the limit and what is in use in
-/// the report, and the layer below is not asked. What is counted are the bytes
-/// asked for: put it below a pool to bound what that holds, and above to bound
-/// what is in use.
+/// the report, and the layer below is asked for nothing but what the device has free
+/// ([`memory_info`](DeviceAllocator::memory_info)), for the report. What is counted
+/// are the bytes asked for: put it below a pool to bound what that holds, and above
+/// to bound what is in use.
 ///
 /// Costs four atomic operations for an allocation and its free, on memory that
 /// threads share, and no lock.
@@ -86,8 +87,11 @@ struct Account {
     limit: AtomicUsize,
 }
 
-/// More than can ever be in use.
+/// What a limit is that was not set.
 const UNSET: usize = usize::MAX;
+
+/// What a limit is that was set to all that there is: more than can ever be in use.
+const LIFTED: usize = usize::MAX - 1;
 
 impl Default for Account {
     fn default() -> Self {
@@ -131,7 +135,7 @@ impl Account {
     }
 
     fn set(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(limit.min(LIFTED), Ordering::Relaxed);
     }
 }
 
@@ -206,6 +210,7 @@ impl<A: DeviceAllocator> Observed<A, Budgets> {
     /// # Errors
     ///
     /// - [`InvalidDevice`](ErrorKind::InvalidDevice): no such index.
+    /// - [`Layout`](ErrorKind::Layout): they are more than one block can have.
     /// - [`OutOfMemory`](ErrorKind::OutOfMemory): they pass the budget, and nothing is taken.
     ///
     /// # Examples
@@ -226,7 +231,8 @@ impl<A: DeviceAllocator> Observed<A, Budgets> {
         self.inner().check_index(index)?;
         let device = Device::new(self.inner().device_type(), index);
         let layout = DeviceLayout::new(bytes, 1)?.with_tag(tag);
-        self.take(device, layout)?;
+        self.take(device, layout)
+            .map_err(|refusal| self.refused(refusal))?;
         Ok(Reservation {
             budgets: self.observer(),
             index,
@@ -278,9 +284,10 @@ impl Budgets {
     #[must_use]
     pub fn limit(&self, index: DeviceIndex) -> usize {
         let budget = self.devices.find(index);
-        budget.map_or(self.unless_set, |budget| {
+        let limit = budget.map_or(self.unless_set, |budget| {
             budget.all.limit_or(self.unless_set)
-        })
+        });
+        told(limit).unwrap_or(usize::MAX)
     }
 
     /// Takes a layout off the budgets of its tag and of its device, or off none.
@@ -323,11 +330,8 @@ impl Observer for Budgets {
     fn allocate_failed(&self, device: Device, layout: DeviceLayout, error: &mut Error) {
         self.give(device.index(), layout);
         if let Some(report) = error.out_of_memory_mut() {
-            let limit = self.limit(device.index());
             report.in_use.get_or_insert(self.in_use(device.index()));
-            if limit != UNSET {
-                report.limit.get_or_insert(limit);
-            }
+            report.limit = report.limit.or(told(self.limit(device.index())));
         }
     }
 }
@@ -336,8 +340,13 @@ impl Observer for Budgets {
 fn refused(device: Device, layout: DeviceLayout, in_use: usize, limit: usize) -> Error {
     let mut report = OutOfMemory::new(device, layout);
     report.in_use = Some(in_use);
-    report.limit = Some(limit);
+    report.limit = told(limit);
     report.into()
+}
+
+/// A limit as people are told of it, if it is one.
+fn told(limit: usize) -> Option<usize> {
+    Some(limit).filter(|limit| *limit < LIFTED)
 }
 
 /// So many hundredths of `bytes`, of which there are no more than a hundred.

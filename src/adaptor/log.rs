@@ -139,7 +139,8 @@ impl<A> Observed<A, Logger> {
     }
 
     /// Calls `call` with each event, one at a time. It runs under no lock: events
-    /// that come while it runs, also its own, are told when it returns.
+    /// that come while it runs, also its own, are told when it returns; one that
+    /// allocates through the log for each event it is told of never ends.
     #[must_use]
     pub fn calling(upstream: A, call: impl FnMut(&Event) + Send + 'static) -> Self {
         Self::new(upstream, Logger::new(Box::new(Calls(call))))

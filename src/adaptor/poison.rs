@@ -12,10 +12,10 @@ mod quarantine;
 use std::fmt;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded};
+use crate::allocator::{DeviceAllocator, forward, guarded, no_room};
 use crate::device::{Device, DeviceIndex};
-use crate::error::{Attempt, ErrorKind, Operation, OutOfMemory, Result};
-use crate::free_failure::{self, FreeFailure};
+use crate::error::{Attempt, ErrorKind, Operation, Result};
+use crate::free_failure;
 use crate::layout::{DeviceLayout, LayoutError};
 use crate::observe::Block;
 use crate::process::ProcessGeneration;
@@ -285,15 +285,13 @@ impl<A: DeviceAllocator> Poison<A> {
             let ptr = block.ptr.saturating_add(offset);
             self.look(block, Region::Freed, (ptr, size), (FREED, offset));
         }
-        match self.give_back(kept.below, kept.layout_below, block.device) {
-            Err(error) if !error.is_shut_down() => free_failure::report(FreeFailure {
-                device: block.device,
-                ptr: kept.below,
-                layout: kept.layout_below,
-                error,
-            }),
-            _ => {}
-        }
+        self.give_back_or_tell(kept.below, kept.layout_below, block.device);
+    }
+
+    /// Gives a block below back that nobody owns any more.
+    fn give_back_or_tell(&self, below: DevicePtr, layout: DeviceLayout, device: Device) {
+        let freed = self.give_back(below, layout, device);
+        free_failure::report_lost(device, below, layout, freed);
     }
 
     /// Gives back what is kept on a device until no more than `bytes` are, and returns
@@ -323,12 +321,12 @@ impl<A: DeviceAllocator> Poison<A> {
         match ask() {
             Err(error) if error.is_out_of_memory() => match self.release_to(0, index) {
                 0 => Err(error),
-                _ => ask().map_err(|mut error| {
-                    let report = error.out_of_memory_mut();
-                    if let Some(report) = report.filter(|report| report.tried.is_empty()) {
-                        report.tried = vec![Attempt::Upstream, Attempt::Trim];
-                    }
-                    error
+                _ => ask().map_err(|error| {
+                    error.explained(|report| {
+                        if report.tried.is_empty() {
+                            report.tried = vec![Attempt::Upstream, Attempt::Trim];
+                        }
+                    })
                 }),
             },
             other => other,
@@ -358,14 +356,10 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Poison<A> {
         }
         let device = self.device(index);
         let Some(below) = self.layout_below(layout) else {
-            return Err(OutOfMemory::new(device, layout).into());
+            return Err(no_room(device, layout, &self.upstream).into());
         };
-        let start = self.allocate_below(below, device).map_err(|mut error| {
-            if let Some(report) = error.out_of_memory_mut() {
-                report.asked_for(layout);
-            }
-            error
-        })?;
+        let asked = self.allocate_below(below, device);
+        let start = asked.map_err(|error| error.explained(|report| report.asked_for(layout)))?;
         let ptr = start.saturating_add(self.front(layout));
         let block = Block {
             ptr,
@@ -379,8 +373,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Poison<A> {
         match filled.and_then(|()| self.fill_ends(&block, FRESH)) {
             Ok(()) => Ok(ptr),
             Err(error) => {
-                // No caller has seen it. If that fails too, it is lost.
-                let _ = self.give_back(start, below, device);
+                // No caller has seen it.
+                self.give_back_or_tell(start, below, device);
                 Err(error)
             }
         }

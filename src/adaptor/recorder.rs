@@ -35,11 +35,13 @@ use crate::process::ProcessGeneration;
 pub use event::{Action, Event, Layer, RecordedBlock};
 pub use recording::Recording;
 
-/// An allocator whose blocks are recorded. Goes on top of a stack.
+/// An allocator whose blocks are recorded. Goes on top of a stack. Costs what
+/// [`Recorder`] says.
 pub type Recorded<A> = Observed<A, Recorder>;
 
 /// An allocator whose blocks are recorded as the segments that a pool above it
-/// divides. Goes below the pool.
+/// divides. Goes below the pool. Costs what [`Recorder`] says, for each segment and
+/// not for each block of it.
 pub type RecordedSegments<A> = Observed<A, SegmentRecorder>;
 
 impl<A> Recorded<A> {

@@ -88,29 +88,26 @@ impl<A: DeviceAllocator> Retry<A> {
         let mut asked = false;
         if !is_making_room() {
             for _ in 0..self.calls {
-                let Some(report) = error.out_of_memory() else {
-                    return Err(error);
-                };
                 asked = true;
-                if !make_room::make_room(&self.hook, report) {
+                let report = error.out_of_memory();
+                if !report.is_some_and(|report| make_room::make_room(&self.hook, report)) {
                     break;
                 }
                 let again = guarded(device, Operation::Allocate, || {
                     self.upstream.allocate(layout, index)
                 });
                 match again {
-                    Ok(ptr) => return Ok(ptr),
-                    Err(next) => error = next,
+                    Err(next) if next.is_out_of_memory() => error = next,
+                    other => return other,
                 }
             }
         }
-        let report = error.out_of_memory_mut().filter(|_| asked);
-        if let Some(report) = report.filter(|report| !report.tried.contains(&Attempt::Hook)) {
-            report.tried.push(Attempt::Hook);
-        }
-        #[cfg(feature = "tracing")]
-        let _ = crate::unwind::caught(|| tracing::warn!(error = %error, "device memory is out"));
-        Err(error)
+        let error = error.explained(|report| {
+            if asked && !report.tried.contains(&Attempt::Hook) {
+                report.tried.push(Attempt::Hook);
+            }
+        });
+        Err(make_room::given_up(error))
     }
 }
 

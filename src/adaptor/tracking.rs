@@ -17,7 +17,7 @@ use crate::allocator::{DeviceAllocator, forward, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
-use crate::ledger::Ledger;
+use crate::ledger::{Entry, Ledger};
 use crate::observe::Block;
 use crate::process::ProcessGeneration;
 use crate::sync::{AtomicU64, Ordering};
@@ -205,6 +205,12 @@ impl<A> Tracking<A> {
     }
 }
 
+impl Entry for Allocation {
+    fn size(&self) -> usize {
+        self.block.layout.size()
+    }
+}
+
 impl Allocation {
     /// Whether `ptr` points into the block.
     fn holds(&self, ptr: DevicePtr) -> bool {
@@ -233,7 +239,12 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
         let backtrace = self
             .backtraces
             .then(|| Arc::new(Backtrace::force_capture()));
-        let ptr = self.upstream.allocate(layout, index)?;
+        let thread = thread::current().id();
+        let ptr = self.upstream.allocate(layout, index).map_err(|error| {
+            error.explained(|report| {
+                report.in_use.get_or_insert(self.live.bytes(index));
+            })
+        })?;
         let allocation = Allocation {
             block: Block {
                 ptr,
@@ -242,7 +253,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
             },
             number: self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             name: None,
-            thread: thread::current().id(),
+            thread,
             since: Instant::now(),
             backtrace,
         };

@@ -4,7 +4,8 @@
 
 use crate::allocator::DeviceAllocator;
 use crate::device::{Device, DeviceType};
-use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
+use crate::layout::DeviceLayout;
 use crate::unwind::caught;
 
 /// Makes one call of an allocator. If it panics, that is the error.
@@ -27,6 +28,35 @@ pub(crate) fn device_type_of(allocator: &dyn DeviceAllocator) -> Result<DeviceTy
         Some(device_type) => Ok(device_type),
         None => Err(ErrorKind::NoDeviceType.into()),
     }
+}
+
+/// The report of a layer that has no room for `layout` itself, with what the layer
+/// below it says of the device.
+#[cold]
+pub(crate) fn no_room(
+    device: Device,
+    layout: DeviceLayout,
+    below: &dyn DeviceAllocator,
+) -> OutOfMemory {
+    let mut report = OutOfMemory::new(device, layout);
+    add_memory_info(&mut report, below);
+    report
+}
+
+/// Adds to a report what `below` says of the device, if no layer has said it yet. A
+/// report without that says the rest all the same.
+#[cold]
+pub(crate) fn add_memory_info(report: &mut OutOfMemory, below: &dyn DeviceAllocator) {
+    if report.device_free.is_some() || report.device_total.is_some() {
+        return;
+    }
+    let device = report.device;
+    let info = guarded(device, Operation::MemoryInfo, || {
+        below.memory_info(device.index())
+    });
+    let info = info.ok().flatten();
+    report.device_free = info.map(|info| info.free);
+    report.device_total = info.map(|info| info.total);
 }
 
 #[cold]

@@ -38,7 +38,10 @@ impl fmt::Display for Attempt {
 /// What was asked for, and what was known of the memory when it was refused.
 ///
 /// All sizes are in bytes. A field is `None` where nothing in the stack of
-/// allocators knew it. Each layer fills in what it knows and leaves the rest.
+/// allocators knew it. Each layer fills in what it knows and leaves what the layers
+/// below it said, but for two: the request is that of the outermost layer, and the
+/// bytes in use and reserved are those of the outermost one that divides memory, to
+/// which all that it got is reserved.
 ///
 /// # Examples
 ///

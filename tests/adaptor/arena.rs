@@ -187,7 +187,8 @@ fn a_fixed_arena_says_what_is_left_when_it_is_full() {
     assert_eq!(
         error.to_string(),
         "out of memory on cuda:0: 25 bytes requested (align 64), 1000 in use, 1024 reserved, \
-         limit 1024, largest free block 24; tried search"
+         limit 1024, largest free block 24, 1073740800 of 1073741824 free on the device; \
+         tried search"
     );
     assert_eq!(too_large.out_of_memory().unwrap().limit, Some(1024));
     assert_eq!(fake.live_blocks(), 1);

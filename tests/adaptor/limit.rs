@@ -19,6 +19,22 @@ fn layout(size: usize) -> DeviceLayout {
     DeviceLayout::from_size(size).unwrap()
 }
 
+/// What a device was asked for after so many calls.
+fn asked_since(fake: &FakeDevice, calls: usize) -> Vec<Operation> {
+    let calls = fake.calls().into_iter().skip(calls);
+    calls.map(|call| call.operation).collect()
+}
+
+#[test]
+fn a_limit_that_was_set_can_be_lifted() {
+    let limit = Arc::new(Limit::over(fake(1 << 20), 100));
+
+    limit.set_limit(0, Budget::Bytes(usize::MAX)).unwrap();
+
+    assert_eq!(limit.limit(0), usize::MAX);
+    assert!(DeviceMemoryBuffer::create_with(limit, layout(101), 0).is_ok());
+}
+
 #[test]
 fn over_the_limit_is_out_of_memory_and_changes_nothing() {
     let fake = fake(1 << 20);
@@ -30,10 +46,11 @@ fn over_the_limit_is_out_of_memory_and_changes_nothing() {
 
     assert_eq!(
         error.to_string(),
-        "out of memory on cuda:1: 41 bytes requested (align 64), 60 in use, limit 100"
+        "out of memory on cuda:1: 41 bytes requested (align 64), 60 in use, limit 100, \
+         1048516 of 1048576 free on the device"
     );
     assert_eq!((limit.in_use(1), limit.limit(1)), (60, 100));
-    assert_eq!(fake.calls().len(), calls);
+    assert_eq!(asked_since(&fake, calls), [Operation::MemoryInfo]);
     assert!(DeviceMemoryBuffer::create_with(limit.clone(), layout(40), 1).is_ok());
     assert!(DeviceMemoryBuffer::create_with(limit.clone(), layout(100), 0).is_ok());
     drop(kept);
@@ -85,7 +102,8 @@ fn a_tag_has_a_limit_of_its_own_within_that_of_the_device() {
 
     assert_eq!(
         refused.to_string(),
-        "out of memory on cuda:0: 1 bytes requested (align 64, tag scratch), 30 in use, limit 30"
+        "out of memory on cuda:0: 1 bytes requested (align 64, tag scratch), 30 in use, limit 30, \
+         1048546 of 1048576 free on the device"
     );
     assert_eq!(full.out_of_memory().unwrap().limit, Some(100));
     assert_eq!(limit.tag_in_use(0, Tag::KV_CACHE), 0);
@@ -156,7 +174,7 @@ fn sizes_that_add_up_past_all_addresses_are_refused() {
     let refused = DeviceMemoryBuffer::create_with(limit.clone(), layout(2), 0).unwrap_err();
 
     assert!(refused.is_out_of_memory());
-    assert_eq!(fake.calls().len(), 0);
+    assert_eq!(asked_since(&fake, 0), [Operation::MemoryInfo]);
     drop(reserved);
     assert_eq!(limit.in_use(0), 0);
 }
@@ -175,7 +193,8 @@ fn a_limit_below_what_is_in_use_takes_nothing_away_and_gives_nothing_more() {
 
     assert_eq!(
         refused.to_string(),
-        "out of memory on cuda:0: 1 bytes requested (align 64), 90 in use, limit 50"
+        "out of memory on cuda:0: 1 bytes requested (align 64), 90 in use, limit 50, \
+         1048486 of 1048576 free on the device"
     );
     assert!(create(40).is_ok());
     assert!(create(41).is_err());

@@ -7,6 +7,7 @@ use device_memory::adaptor::{Block, Observed, Observer};
 use device_memory::testing::{FakeDevice, FaultInjector, Faults, conformance};
 use device_memory::{
     Device, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, ErrorKind, Operation, Result, Tag,
+    free_failure_count,
 };
 
 /// Notes what it is told, and panics or refuses when told to.
@@ -156,6 +157,19 @@ fn an_observer_that_panics_has_the_block_given_back() {
 
     assert!(matches!(error.kind(), ErrorKind::AllocatorPanicked { .. }));
     assert_eq!(fake.live_blocks(), 0);
+}
+
+#[test]
+fn a_block_that_can_not_be_given_back_then_is_told_to_the_hook_for_failed_frees() {
+    let (allocator, fake, faults) = watched();
+    allocator.panic.store(true, Ordering::Relaxed);
+    faults.fail_all(Operation::Deallocate);
+    let before = free_failure_count();
+
+    DeviceMemoryBuffer::create_with(allocator, layout(), 0).unwrap_err();
+
+    assert!(free_failure_count() > before);
+    assert_eq!(fake.live_blocks(), 1);
 }
 
 #[test]

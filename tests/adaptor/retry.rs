@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use device_memory::adaptor::{Limit, Retry};
 use device_memory::testing::{FakeDevice, FaultInjector};
-use device_memory::{Attempt, DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation};
+use device_memory::{
+    Attempt, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, ErrorKind, Operation,
+};
 
 fn layout(size: usize) -> DeviceLayout {
     DeviceLayout::from_size(size).unwrap()
@@ -102,6 +104,21 @@ fn an_error_that_is_no_lack_of_memory_calls_no_hook() {
 
     assert!(!absent.is_out_of_memory());
     assert!(!failure.error.is_out_of_memory());
+}
+
+#[test]
+fn a_failure_of_another_kind_at_the_last_try_is_passed_on_as_it_is() {
+    let injector = FaultInjector::new(FakeDevice::new(DeviceType::Cuda, 1));
+    let faults = injector.faults();
+    faults.fail_nth(Operation::Allocate, 1);
+    let retry = Retry::over(injector, move |_| {
+        faults.panic_on(Operation::Allocate, 1);
+        true
+    });
+
+    let error = retry.max_calls(1).allocate(layout(1), 0).unwrap_err();
+
+    assert!(matches!(error.kind(), ErrorKind::AllocatorPanicked { .. }));
 }
 
 #[test]

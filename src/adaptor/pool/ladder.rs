@@ -14,7 +14,7 @@ use super::device::PoolDevice;
 use super::heap::{Base, Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, MemoryInfo, guarded};
+use crate::allocator::{DeviceAllocator, MemoryInfo, add_memory_info, guarded};
 use crate::device::DeviceIndex;
 use crate::error::{AllocatorFault, Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::free_failure::{self, FreeFailure};
@@ -73,7 +73,7 @@ impl<A: DeviceAllocator> Core<A> {
             });
             if !made {
                 device.tally.failures.add();
-                return Err(report.into());
+                return Err(make_room::given_up(report.into()));
             }
         }
     }
@@ -337,20 +337,11 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         report.tag = self.layout.tag();
         report.in_use = Some(status.in_use);
         report.reserved = Some(status.reserved);
-        report.largest_free = Some(status.largest_free);
+        report.largest_free = report.largest_free.max(Some(status.largest_free));
         if limit < usize::MAX {
-            report.limit = Some(limit);
+            report.limit.get_or_insert(limit);
         }
-        if report.device_total.is_none() {
-            let at = self.device.device;
-            let below = guarded(at, Operation::MemoryInfo, || {
-                self.core.upstream.memory_info(at.index())
-            });
-            // A report without these says the rest all the same.
-            let below = below.ok().flatten();
-            report.device_free = below.map(|below| below.free);
-            report.device_total = below.map(|below| below.total);
-        }
+        add_memory_info(&mut report, &self.core.upstream);
         if report.tried.len() < self.tried.len() {
             report.tried.clone_from(&self.tried);
         }
