@@ -19,18 +19,61 @@ use std::sync::Arc;
 
 use constant_address::ConstantAddress;
 use device_memory::adaptor::{
-    Aligned, Arena, Binning, Limit, Log, Pool, PoolBuilder, Recorded, Recorder, Retry, Shared,
-    Statistics, Tracking,
+    Aligned, Arena, Binning, Fence, Limit, Log, Poison, Pool, PoolBuilder, Recorded,
+    RecordedSegments, Recorder, Retry, Shared, Statistics, StreamAllocator, StreamId,
+    StreamOrdered, Tracking,
 };
 #[cfg(feature = "pte")]
 use device_memory::pte::Program;
 use device_memory::{
     Device, DeviceAllocator, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DeviceType,
-    HierarchicalAllocator, MemoryPlan, Placement, PlannedBuffer, PlannedMemory,
+    HierarchicalAllocator, HostAllocator, MemoryPlan, Placement, PlannedBuffer, PlannedMemory,
+    Result,
 };
 
 /// Where all memory is.
 const AT: usize = 0x10_0000;
+
+/// The only stream of the allocator, which is given no work.
+const STREAM: StreamId = StreamId {
+    device: Device::new(DeviceType::Cuda, 0),
+    number: 1,
+};
+
+/// A mark in no work.
+#[derive(Debug)]
+struct Done;
+
+impl Fence for Done {
+    fn is_done(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+// SAFETY: the stream is always there, and its work is always done.
+unsafe impl StreamAllocator for ConstantAddress<AT> {
+    fn id(&self) -> StreamId {
+        STREAM
+    }
+
+    fn fence(&self) -> Result<Box<dyn Fence>> {
+        Ok(Box::new(Done))
+    }
+}
+
+// SAFETY: what it is bound to copies nothing, as it does itself.
+unsafe impl StreamOrdered for ConstantAddress<AT> {
+    type Stream = StreamId;
+    type Bound = Self;
+
+    fn bind(&self, _: &StreamId) -> Result<Self> {
+        Ok(Self)
+    }
+}
 
 fn repeat(count: u64, mut operation: impl FnMut()) {
     for _ in 0..count {
@@ -47,6 +90,15 @@ fn through(allocator: impl DeviceAllocator + 'static, count: u64) {
         let layout = black_box(layout);
         black_box(&DeviceMemoryBuffer::create_with(allocator, layout, 0));
     });
+}
+
+/// A recorder that is on or off, as the operation says at its end.
+fn recorder(operation: &str) -> Recorder {
+    let recorder = Recorder::new(100_000);
+    if operation.ends_with("_on") {
+        recorder.start();
+    }
+    recorder
 }
 
 fn arenas() -> Vec<DeviceMemoryBuffer> {
@@ -150,6 +202,9 @@ fn main() -> ExitCode {
             });
         }
         "layer_none" => through(ConstantAddress::<AT>, count),
+        // What is read back has to be what was written.
+        "layer_none_host" => through(HostAllocator, count),
+        "layer_poison" => through(Poison::over(HostAllocator), count),
         "layer_aligned" => through(
             Aligned::over(ConstantAddress::<AT>, 256).expect("align"),
             count,
@@ -170,12 +225,20 @@ fn main() -> ExitCode {
                 .build(ConstantAddress::<AT>),
             count,
         ),
-        "layer_recorder_off" | "layer_recorder_on" => {
-            let recorder = Recorder::new(100_000);
-            if operation == "layer_recorder_on" {
-                recorder.start();
-            }
+        "layer_pool_on_stream" => {
+            let pool = Pool::over(ConstantAddress::<AT>);
+            through(pool.on_stream(&STREAM).expect("stream"), count);
+        }
+        "layer_recorded_off" | "layer_recorded_on" => {
+            let recorder = recorder(operation);
             through(Recorded::over(ConstantAddress::<AT>, &recorder), count);
+        }
+        "layer_recorded_segments_off" | "layer_recorded_segments_on" => {
+            let recorder = recorder(operation);
+            through(
+                RecordedSegments::over(ConstantAddress::<AT>, &recorder),
+                count,
+            );
         }
         "layer_retry" => through(Retry::over(ConstantAddress::<AT>, |_| false), count),
         "layer_shared" => through(Shared::from(Arc::new(ConstantAddress::<AT>)), count),

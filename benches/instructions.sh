@@ -46,6 +46,8 @@ row transformer_cuda0.pte $(($(per transformer_cuda0 20) - loop))
 
 bare=$(per layer_none 1000)
 printf '\n%-28s %8s\n' 'layer, create and drop' adds
-for layer in aligned arena binning limit log pool pool_search recorder_off recorder_on retry shared statistics tracking; do
+for layer in aligned arena binning limit log pool pool_on_stream pool_search recorded_off recorded_on \
+  recorded_segments_off recorded_segments_on retry shared statistics tracking; do
   row "$layer" $(($(per "layer_$layer" 1000) - bare)) ""
 done
+row 'poison, of 1 KiB on the host' $(($(per layer_poison 2000) - $(per layer_none_host 2000))) ""

@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=${1:-$(mktemp -d)}
+mkdir -p "$folder"
 python=${PYTHON:-python3}
 browser=${BROWSER:-chromium}
 cargo run --quiet --features testing --example 08_look_at_memory -- "$folder" >/dev/null
