@@ -176,6 +176,47 @@ fn memory_that_a_hook_makes_room_for_is_no_warning() {
 }
 
 #[test]
+fn a_pool_below_a_layer_with_another_way_leaves_the_warning_to_that() {
+    let room: Arc<Mutex<bool>> = Arc::default();
+    let made = Arc::clone(&room);
+    let pool = |limit| PoolBuilder::new().growth(256).limit(limit).build(fake());
+    let retry = Retry::over(pool(512), move |_| {
+        std::mem::take(&mut *made.lock().unwrap())
+    });
+    let levels = |told: Vec<Told>| -> Vec<Level> { told.iter().map(|told| told.0).collect() };
+    let too_much = || drop(retry.allocate(layout(513), 0).unwrap_err());
+
+    let in_vain = told_by(too_much);
+    *room.lock().unwrap() = true;
+    let twice = told_by(too_much);
+    let bare = told_by(|| drop(pool(512).allocate(layout(513), 0).unwrap_err()));
+    let below = PoolBuilder::new().growth(256).build(pool(512));
+    let in_a_pool = told_by(|| drop(below.allocate(layout(513), 0).unwrap_err()));
+
+    assert_eq!(levels(in_vain), [Level::DEBUG, Level::WARN]);
+    assert_eq!(levels(twice), [Level::DEBUG, Level::DEBUG, Level::WARN]);
+    assert_eq!(levels(bare), [Level::WARN]);
+    assert_eq!(levels(in_a_pool), [Level::DEBUG, Level::WARN]);
+}
+
+#[test]
+fn what_a_hook_asks_for_in_vain_is_a_warning_though_there_is_another_way() {
+    let mean = PoolBuilder::new().limit(512).build(fake());
+    let hook = move |_: &_| mean.allocate(layout(513), 0).is_ok();
+    let inner = Retry::over(Limit::over(fake(), 100), hook);
+    let outer = Retry::over(inner, |_| false);
+
+    let told = told_by(|| drop(outer.allocate(layout(101), 0).unwrap_err()));
+
+    let levels: Vec<Level> = told.iter().map(|told| told.0).collect();
+    // The limit, the pool of the hook, the layer whose hook it is, and the one above.
+    assert_eq!(
+        levels,
+        [Level::DEBUG, Level::WARN, Level::DEBUG, Level::WARN]
+    );
+}
+
+#[test]
 fn each_block_that_is_live_when_its_ledger_goes_is_one_warning_with_all_that_is_known() {
     let tracking = Tracking::over(fake());
     let freed = tracking.allocate(layout(1), 0).unwrap();

@@ -20,7 +20,8 @@ use crate::make_room::{self, is_making_room};
 /// that panics freed nothing. It is called no more often than said for one
 /// allocation.
 ///
-/// Costs nothing where there is room.
+/// Costs nothing where there is room; with the feature `tracing`, a note for the layers
+/// below, whose want of room is no warning then.
 ///
 /// # Examples
 ///
@@ -94,7 +95,7 @@ impl<A: DeviceAllocator> Retry<A> {
                     break;
                 }
                 let again = guarded(device, Operation::Allocate, || {
-                    self.upstream.allocate(layout, index)
+                    make_room::attempt(|| self.upstream.allocate(layout, index))
                 });
                 match again {
                     Err(next) if next.is_out_of_memory() => error = next,
@@ -120,7 +121,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Retry<A> {
 
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        match self.upstream.allocate(layout, index) {
+        match make_room::attempt(|| self.upstream.allocate(layout, index)) {
             Err(error) if error.is_out_of_memory() => self.try_again(layout, index, error),
             other => other,
         }

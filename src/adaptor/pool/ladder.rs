@@ -294,7 +294,7 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         device.tally.upstream.add();
         let at = device.device;
         let ptr = guarded(at, Operation::Allocate, || {
-            core.upstream.allocate(layout, at.index())
+            make_room::attempt(|| core.upstream.allocate(layout, at.index()))
         })?;
         device.tally.grown.add();
         let base = Base { ptr, layout };
