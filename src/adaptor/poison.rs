@@ -31,9 +31,9 @@ use quarantine::{Kept, Quarantine};
 /// An allocator that finds writes before, after, and to freed blocks.
 ///
 /// - New memory reads as `0xCA`, so that use before a first write is seen.
-/// - Red zones around a block are looked at when it is freed.
-/// - Freed blocks read as `0xDE` and are kept from reuse, the oldest given back first,
-///   and looked at then.
+/// - Freed blocks read as `0xDE` and are kept from reuse, the oldest given back first.
+/// - When a block is given back, it is looked at with the red zones around it: after it
+///   was kept, or at once if it is more than is kept.
 ///
 /// What is found is kept ([`damages`](Self::damages)) and told to the hook. Finding
 /// does not stop anything: the free succeeds. A block that can not be looked at,
