@@ -4,7 +4,8 @@
 //! words.
 //!
 //! No lock is held while the layer below, a stream or the program is called, but
-//! for one that only makes threads wait that are out of memory too.
+//! for one that only makes threads wait that are out of memory too, and not the one
+//! that holds it.
 
 mod device;
 mod heap;
@@ -68,7 +69,8 @@ use on_stream::{StreamState, Uses};
 /// the device, and a search that costs the logarithm of the number of free blocks of
 /// about its size. Blocks aligned to more than 256 bytes may cost a look at all that
 /// are large enough. Threads that find no block wait for each other while one of them
-/// asks the layer below; those that find one, and those that free, do not. About 100
+/// asks the layer below; those that find one, and those that free, do not. So what the
+/// layer below calls back must not wait for another thread that asks the pool. About 100
 /// bytes of host memory a block; 4 KiB for each group of threads and each stream, more
 /// with a [`cache_limit`](PoolBuilder::cache_limit) above 4 MiB.
 ///

@@ -63,6 +63,13 @@ fn work(slot: &Slot, uses: &Uses, allocator: Arc<dyn DeviceAllocator>, size: usi
     assert!(uses.load(Ordering::Relaxed) > 0, "nothing was called");
 }
 
+/// A log that calls back with each event.
+fn log_that_uses(slot: &Slot, uses: &Uses) -> Log<FakeDevice> {
+    let (slot, uses) = (slot.clone(), uses.clone());
+    let device = FakeDevice::new(DeviceType::Cuda, 1);
+    Log::calling(device, move |_| use_it(&slot, &uses))
+}
+
 // https://github.com/pytorch/pytorch/issues/97833
 #[test]
 fn a_hook_that_makes_room_may_use_the_allocator_through_all_layers() {
@@ -101,10 +108,7 @@ fn a_hook_below_a_pool_may_use_the_pool() {
 fn what_a_log_below_a_pool_calls_may_use_the_pool() {
     in_time("log below a pool", || {
         let (slot, uses) = (Slot::default(), Uses::default());
-        let (seen, counted) = (slot.clone(), uses.clone());
-        let log = Log::calling(FakeDevice::new(DeviceType::Cuda, 1), move |_| {
-            use_it(&seen, &counted);
-        });
+        let log = log_that_uses(&slot, &uses);
         let pool = PoolBuilder::new().growth(1024).build(log);
 
         work(&slot, &uses, Arc::new(Statistics::over(pool)), 64);
@@ -115,10 +119,7 @@ fn what_a_log_below_a_pool_calls_may_use_the_pool() {
 fn what_a_log_calls_may_use_the_allocator() {
     in_time("log", || {
         let (slot, uses) = (Slot::default(), Uses::default());
-        let (seen, counted) = (slot.clone(), uses.clone());
-        let log = Log::calling(FakeDevice::new(DeviceType::Cuda, 1), move |_| {
-            use_it(&seen, &counted);
-        });
+        let log = log_that_uses(&slot, &uses);
 
         work(
             &slot,

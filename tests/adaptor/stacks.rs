@@ -189,21 +189,36 @@ fn each_adaptor_keeps_the_contract_on_memory_that_the_host_can_read() {
     }
 }
 
+/// Checks the contract of a stack, in short.
+fn keeps_the_contract(name: &str, allocator: Allocator) {
+    Conformance::new(&*allocator)
+        .max_size(1 << 14)
+        .max_align(1 << 13)
+        .threads(2)
+        .shared_devices(true)
+        .run()
+        .unwrap_or_else(|failure| panic!("{name}: {failure}"));
+}
+
+/// Checks that a stack has all back whichever call of the device fails or panics.
+fn loses_nothing(name: &str, fake: &FakeDevice, over: impl Fn(Allocator) -> Allocator) {
+    let failed = fail_each_call(fake, |injector| work(&over(injector.clone())));
+    let panicked = panic_each_call(fake, |injector| work(&over(injector.clone())));
+
+    let failed = failed.unwrap_or_else(|found| panic!("{name}, failing: {found}"));
+    let panicked = panicked.unwrap_or_else(|found| panic!("{name}, panicking: {found}"));
+    assert!(failed.calls >= 6, "{name}: {failed:?}");
+    assert_eq!(panicked.unwound, 0, "{name}");
+    fake.assert_clean();
+}
+
 #[test]
 fn each_two_adaptors_keep_the_contract_in_either_order() {
     for (name, over) in pairs() {
         let fake = fake();
         let before = free_bytes(&fake);
 
-        let allocator = over(Arc::new(fake.clone()));
-        Conformance::new(&*allocator)
-            .max_size(1 << 14)
-            .max_align(1 << 13)
-            .threads(2)
-            .shared_devices(true)
-            .run()
-            .unwrap_or_else(|failure| panic!("{name}: {failure}"));
-        drop(allocator);
+        keeps_the_contract(&name, over(Arc::new(fake.clone())));
 
         assert_eq!(free_bytes(&fake), before, "{name}");
         fake.assert_clean();
@@ -213,16 +228,7 @@ fn each_two_adaptors_keep_the_contract_in_either_order() {
 #[test]
 fn each_two_adaptors_lose_nothing_whichever_call_fails() {
     for (name, over) in pairs() {
-        let fake = fake();
-
-        let failed = fail_each_call(&fake, |injector| work(&over(injector.clone())));
-        let panicked = panic_each_call(&fake, |injector| work(&over(injector.clone())));
-
-        let failed = failed.unwrap_or_else(|found| panic!("{name}, failing: {found}"));
-        let panicked = panicked.unwrap_or_else(|found| panic!("{name}, panicking: {found}"));
-        assert!(failed.calls >= 6, "{name}: {failed:?}");
-        assert_eq!(panicked.unwound, 0, "{name}");
-        fake.assert_clean();
+        loses_nothing(&name, &fake(), over);
     }
 }
 
@@ -231,15 +237,7 @@ fn a_pool_on_a_stream_keeps_the_contract_over_and_under_each_adaptor() {
     for (name, over) in pairs_on_stream() {
         let fake = one_device();
 
-        let allocator = over(Arc::new(fake.clone()));
-        Conformance::new(&*allocator)
-            .max_size(1 << 14)
-            .max_align(1 << 13)
-            .threads(2)
-            .shared_devices(true)
-            .run()
-            .unwrap_or_else(|failure| panic!("{name}: {failure}"));
-        drop(allocator);
+        keeps_the_contract(&name, over(Arc::new(fake.clone())));
 
         assert_eq!(fake.live_bytes(), 0, "{name}");
         fake.assert_clean();
@@ -249,16 +247,7 @@ fn a_pool_on_a_stream_keeps_the_contract_over_and_under_each_adaptor() {
 #[test]
 fn a_pool_on_a_stream_loses_nothing_over_and_under_each_adaptor() {
     for (name, over) in pairs_on_stream() {
-        let fake = one_device();
-
-        let failed = fail_each_call(&fake, |injector| work(&over(injector.clone())));
-        let panicked = panic_each_call(&fake, |injector| work(&over(injector.clone())));
-
-        let failed = failed.unwrap_or_else(|found| panic!("{name}, failing: {found}"));
-        let panicked = panicked.unwrap_or_else(|found| panic!("{name}, panicking: {found}"));
-        assert!(failed.calls >= 6, "{name}: {failed:?}");
-        assert_eq!(panicked.unwound, 0, "{name}");
-        fake.assert_clean();
+        loses_nothing(&name, &one_device(), over);
     }
 }
 

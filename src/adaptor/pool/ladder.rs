@@ -17,7 +17,7 @@ use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, add_memory_info, guarded};
 use crate::device::DeviceIndex;
 use crate::error::{AllocatorFault, Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
-use crate::free_failure::{self, FreeFailure};
+use crate::free_failure;
 use crate::layout::DeviceLayout;
 use crate::make_room;
 use crate::stream::Fence;
@@ -144,7 +144,7 @@ impl<A: DeviceAllocator> Core<A> {
                     Err(error) if !error.is_shut_down() => {
                         // Still allocated, so still ours.
                         if part.lock().take_back(base).is_none() {
-                            lost(device, base, error);
+                            lost(device, base, Err(error));
                         }
                     }
                     _ => {
@@ -303,10 +303,8 @@ impl<A: DeviceAllocator> Climb<'_, A> {
             || self.add(part, base),
             |fault| Err(ErrorKind::BadAllocator { device: at, fault }.into()),
         );
-        if found.is_err()
-            && let Err(error) = core.give_back(device, base)
-        {
-            lost(device, base, error);
+        if found.is_err() {
+            lost(device, base, core.give_back(device, base));
         }
         found
     }
@@ -361,17 +359,9 @@ fn is_done(device: &PoolDevice, fence: &dyn Fence, wait: bool) -> bool {
     }
 }
 
-/// Tells of a segment that could not be given back and is in no pool.
-#[cold]
-fn lost(device: &PoolDevice, base: Base, error: Error) {
-    if !error.is_shut_down() {
-        free_failure::report(FreeFailure {
-            device: device.device,
-            ptr: base.ptr,
-            layout: base.layout,
-            error,
-        });
-    }
+/// Tells of a segment that is in no pool, if it was not given back.
+fn lost(device: &PoolDevice, base: Base, freed: Result<()>) {
+    free_failure::report_lost(device.device, base.ptr, base.layout, freed);
 }
 
 /// What is wrong with a segment.
@@ -399,9 +389,7 @@ impl<A: DeviceAllocator> Drop for Core<A> {
             for part in device.parts() {
                 let removed = part.lock().remove_unused(|_| false);
                 for base in removed {
-                    if let Err(error) = self.give_back(device, base) {
-                        lost(device, base, error);
-                    }
+                    lost(device, base, self.give_back(device, base));
                 }
             }
         }
