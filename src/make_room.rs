@@ -2,8 +2,8 @@
 //!
 //! Rank 3. Imports `unwind` and the words.
 //!
-//! For all adaptors that do: what a hook asks for itself calls no hook again, so one
-//! that finds no room either ends.
+//! For all adaptors that do: what a hook asks for itself, on its own thread, calls no
+//! hook again, so one that finds no room either ends.
 
 use std::cell::Cell;
 

@@ -34,6 +34,8 @@ mod pool;
 mod pool_model;
 #[path = "adaptor/pool_streams.rs"]
 mod pool_streams;
+#[path = "adaptor/pool_threads.rs"]
+mod pool_threads;
 #[path = "adaptor/pool_upstream.rs"]
 mod pool_upstream;
 #[path = "adaptor/recorder.rs"]

@@ -3,9 +3,7 @@
 //! Rank 4. Imports `allocator`, `free_failure`, `free_space`, `stream` and the
 //! words.
 //!
-//! No lock is held while the layer below, a stream or the program is called, but
-//! for one that only makes threads wait that are out of memory too, and not the one
-//! that holds it.
+//! No lock is held while the layer below, a stream or the program is called.
 
 mod device;
 mod heap;
@@ -14,6 +12,7 @@ mod on_stream;
 mod options;
 mod slots;
 mod status;
+mod turn;
 
 use std::sync::{Arc, OnceLock};
 
@@ -68,11 +67,18 @@ use on_stream::{StreamState, Uses};
 /// A block that is kept: one atomic exchange to have, one to give. Others: a lock of
 /// the device, and a search that costs the logarithm of the number of free blocks of
 /// about its size. Blocks aligned to more than 256 bytes may cost a look at all that
-/// are large enough. Threads that find no block wait for each other while one of them
-/// asks the layer below; those that find one, and those that free, do not. So what the
-/// layer below calls back must not wait for another thread that asks the pool. About 100
-/// bytes of host memory a block; 4 KiB for each group of threads and each stream, more
-/// with a [`cache_limit`](PoolBuilder::cache_limit) above 4 MiB.
+/// are large enough. About 100 bytes of host memory a block; 4 KiB for each group of
+/// threads and each stream, more with a [`cache_limit`](PoolBuilder::cache_limit) above
+/// 4 MiB.
+///
+/// # Threads
+///
+/// It may be used from any thread, and by what the layer below or a stream calls back,
+/// also by way of other threads that that waits for. Threads that find no block go up
+/// the ladder one after another, so that one takes what all need; those that find one,
+/// and those that free, wait for nobody. A thread waits a tenth of a second for another
+/// and then goes on beside it. If it finds no room there, what others have on their way
+/// may be it: it waits once more as long, and goes up a second time, before it gives up.
 ///
 /// # Examples
 ///
@@ -198,10 +204,9 @@ impl<A: DeviceAllocator> Core<A> {
             return Err(ErrorKind::InvalidDevice { device, count }.into());
         };
         self.check_process(index)?;
-        Ok(device.get_or_init(|| {
-            let device = PoolDevice::new(self.at(index), self.largest_cached());
-            Box::new(device)
-        }))
+        let at = self.at(index);
+        let made = || Box::new(PoolDevice::new(at, self.largest_cached()));
+        Ok(device.get_or_init(made))
     }
 
     /// The size in units of the largest blocks that are kept as they are.

@@ -16,9 +16,9 @@ use crate::make_room::{self, is_making_room};
 ///
 /// The hook is told what is missing and says whether it freed anything. It runs on
 /// the thread that asked for memory, under no lock, and may allocate and free,
-/// through this allocator too: what it asks for itself does not call hooks again. One
-/// that panics freed nothing. It is called no more often than said for one
-/// allocation.
+/// through this allocator too, and wait for other threads that do: what it asks for
+/// itself, on its own thread, does not call hooks again. One that panics freed nothing.
+/// It is called no more often than said for one allocation.
 ///
 /// Costs nothing where there is room; with the feature `tracing`, a note for the layers
 /// below, whose want of room is no warning then.

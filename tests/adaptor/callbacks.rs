@@ -1,4 +1,5 @@
-//! Whatever is called while an allocator works may use it: no lock is held.
+//! Whatever is called while an allocator works may use it, on its own thread and by
+//! way of another that it waits for: no lock is held.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,36 +10,23 @@ use std::time::Duration;
 use device_memory::adaptor::{
     Arena, Block, Limit, Log, Observed, Observer, Poison, PoolBuilder, Retry, Statistics, Tracking,
 };
-use device_memory::testing::FakeDevice;
+use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
-    Device, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, HostAllocator,
-    Result,
+    Device, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error, Operation,
+    Result, set_free_failure_hook,
 };
 
-/// The allocator that a callback uses, which is there only after it is made. The
-/// callback is part of it and does not keep it alive.
-type Slot = Arc<OnceLock<Weak<dyn DeviceAllocator>>>;
+use crate::pool_streams::on_stream;
+use crate::stacks::{ADAPTORS, Adaptor, Allocator};
 
-/// How often a callback has used the allocator.
-type Uses = Arc<AtomicUsize>;
+/// What the device of each stack has.
+const CAPACITY: usize = 4 << 20;
+
+/// Devices of this type have memory that can not be freed.
+const LOSSY: DeviceType = DeviceType::Custom(9);
 
 fn layout(size: usize) -> DeviceLayout {
     DeviceLayout::from_size(size).unwrap()
-}
-
-/// What every callback does: allocate, use, free and ask.
-fn use_it(slot: &Slot, uses: &Uses) {
-    // Events of its own calls come to a callback as well.
-    let first = uses.fetch_add(1, Ordering::Relaxed) < 3;
-    let Some(allocator) = slot.get().filter(|_| first).and_then(Weak::upgrade) else {
-        return;
-    };
-    let made = DeviceMemoryBuffer::create_with(allocator.clone(), layout(8), 0);
-    if let Ok(mut buffer) = made {
-        buffer.fill(1).unwrap();
-    }
-    allocator.memory_info(0).unwrap();
-    allocator.trim(0).unwrap();
 }
 
 /// Fails if `case` is not done in time.
@@ -50,181 +38,260 @@ pub(crate) fn in_time(name: &str, case: impl FnOnce() + Send + 'static) {
     });
     match wait.recv_timeout(Duration::from_secs(60)) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name} is stuck"),
-        _ => thread.join().unwrap(),
+        _ => assert!(thread.join().is_ok(), "{name} failed"),
     }
 }
 
-/// Puts the allocator where the callback finds it, and works with it.
-fn work(slot: &Slot, uses: &Uses, allocator: Arc<dyn DeviceAllocator>, size: usize) {
-    slot.set(Arc::downgrade(&allocator)).unwrap();
-    let buffer = DeviceMemoryBuffer::create_with(allocator.clone(), layout(size), 0);
-    drop(buffer);
-    allocator.trim(0).unwrap();
-    assert!(uses.load(Ordering::Relaxed) > 0, "nothing was called");
+/// What every callback does, whoever calls it: use the allocator that it is a part of.
+#[derive(Clone, Debug)]
+struct Callback {
+    /// The whole stack, which is there only after it is made. The callback does not
+    /// keep it alive.
+    stack: Arc<OnceLock<Weak<dyn DeviceAllocator>>>,
+    way: Way,
+    begun: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
 }
 
-/// A log that calls back with each event.
-fn log_that_uses(slot: &Slot, uses: &Uses) -> Log<FakeDevice> {
-    let (slot, uses) = (slot.clone(), uses.clone());
-    let device = FakeDevice::new(DeviceType::Cuda, 1);
-    Log::calling(device, move |_| use_it(&slot, &uses))
+/// On which thread a callback does what it does.
+type Way = fn(&(dyn Fn() + Sync));
+
+const WAYS: [(&str, Way); 2] = [
+    ("on its own thread", |work| work()),
+    ("on another thread", |work| {
+        thread::scope(|scope| scope.spawn(work).join().unwrap());
+    }),
+];
+
+/// Events of its own calls come to a callback as well: it ends at some time.
+const USES: usize = 3;
+
+impl Callback {
+    fn new(way: Way) -> Self {
+        Self {
+            stack: Arc::default(),
+            way,
+            begun: Arc::default(),
+            done: Arc::default(),
+        }
+    }
+
+    fn call(&self) {
+        let Some(stack) = self.stack.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        if self.begun.fetch_add(1, Ordering::Relaxed) < USES {
+            (self.way)(&|| self.use_it(&stack));
+        }
+    }
+
+    /// Allocates, uses, frees and asks.
+    fn use_it(&self, stack: &Allocator) {
+        let made = DeviceMemoryBuffer::create_with(stack.clone(), layout(8), 0);
+        if let Ok(mut buffer) = made {
+            buffer.fill(1).unwrap();
+        }
+        stack.memory_info(0).unwrap();
+        stack.trim(0).unwrap();
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has whatever calls back call: small blocks come and go, one is written past its
+    /// ends, and memory is out.
+    fn work(&self, stack: &Allocator, device: &FakeDevice) {
+        self.stack.set(Arc::downgrade(stack)).unwrap();
+        for size in [64, CAPACITY + 1, 64] {
+            let made = DeviceMemoryBuffer::create_with(stack.clone(), layout(size), 0);
+            assert_eq!(made.is_ok(), size < CAPACITY);
+            overwrite(device);
+            drop(made);
+            stack.trim(0).unwrap();
+        }
+
+        let begun = self.begun.load(Ordering::Relaxed);
+        assert_ne!(begun, 0, "nothing was called");
+        assert_eq!(self.done.load(Ordering::Relaxed), begun.min(USES));
+    }
 }
 
-// https://github.com/pytorch/pytorch/issues/97833
-#[test]
-fn a_hook_that_makes_room_may_use_the_allocator_through_all_layers() {
-    in_time("retry", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let (seen, counted) = (slot.clone(), uses.clone());
-        let device = Limit::over(FakeDevice::new(DeviceType::Cuda, 1), 4096);
-        let retry = Retry::over(device, move |_| {
-            use_it(&seen, &counted);
-            false
-        });
-        let stack = Statistics::over(Tracking::over(Arena::over(retry, 1024)));
-
-        work(&slot, &uses, Arc::new(stack), 5000);
-    });
+fn device() -> Arc<FakeDevice> {
+    let device = FakeDevice::builder(DeviceType::Cuda).capacity(CAPACITY);
+    Arc::new(device.build())
 }
 
-/// On its own thread: another that finds nothing free waits for the turn of this one.
-#[test]
-fn a_hook_below_a_pool_may_use_the_pool() {
-    in_time("retry below a pool", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let (seen, counted) = (slot.clone(), uses.clone());
-        let device = Limit::over(FakeDevice::new(DeviceType::Cuda, 1), 4096);
-        let retry = Retry::over(device, move |_| {
-            use_it(&seen, &counted);
-            false
-        });
-        let pool = PoolBuilder::new().growth(1024).build(retry);
-
-        work(&slot, &uses, Arc::new(Tracking::over(pool)), 5000);
-    });
+/// Writes all over the device: past the ends of every block that lies in one of it.
+fn overwrite(device: &FakeDevice) {
+    for live in device.live() {
+        #[expect(unsafe_code, reason = "a stray write, into red zones as well")]
+        // SAFETY: the block is live, and nobody else uses it now.
+        unsafe {
+            device.fill(live.ptr, 1, live.layout.size(), 0).unwrap();
+        }
+    }
 }
 
-#[test]
-fn what_a_log_below_a_pool_calls_may_use_the_pool() {
-    in_time("log below a pool", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let log = log_that_uses(&slot, &uses);
-        let pool = PoolBuilder::new().growth(1024).build(log);
-
-        work(&slot, &uses, Arc::new(Statistics::over(pool)), 64);
-    });
-}
-
-#[test]
-fn what_a_log_calls_may_use_the_allocator() {
-    in_time("log", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let log = log_that_uses(&slot, &uses);
-
-        work(
-            &slot,
-            &uses,
-            Arc::new(Arena::over(Tracking::over(log), 64)),
-            64,
-        );
-    });
-}
-
-/// A writer that allocates.
-struct Busy(Slot, Uses);
+/// A writer that calls back.
+struct Busy(Callback);
 
 impl Write for Busy {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        use_it(&self.0, &self.1);
+        self.0.call();
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        use_it(&self.0, &self.1);
+        self.0.call();
         Ok(())
     }
 }
 
-#[test]
-fn a_writer_of_a_log_may_use_the_allocator() {
-    in_time("log to a writer", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let writer = Busy(slot.clone(), uses.clone());
-        let log = Arc::new(Log::csv(FakeDevice::new(DeviceType::Cuda, 1), writer));
-
-        work(&slot, &uses, log.clone(), 64);
-
-        log.flush();
-        assert_eq!(log.lost(), 0);
-    });
-}
-
-/// An observer that allocates whatever it is told.
+/// An observer that calls back whatever it is told.
 #[derive(Debug)]
-struct Meddling(Slot, Uses);
+struct Meddling(Callback);
 
 impl Observer for Meddling {
     fn before_allocate(&self, _: Device, _: DeviceLayout) -> Result<()> {
-        use_it(&self.0, &self.1);
+        self.0.call();
         Ok(())
     }
 
     fn allocated(&self, _: &Block) {
-        use_it(&self.0, &self.1);
+        self.0.call();
     }
 
     fn allocate_failed(&self, _: Device, _: DeviceLayout, _: &mut Error) {
-        use_it(&self.0, &self.1);
+        self.0.call();
     }
 
     fn before_free(&self, _: &Block) -> Result<()> {
-        use_it(&self.0, &self.1);
+        self.0.call();
         Ok(())
     }
 
     fn freed(&self, _: &Block) {
-        use_it(&self.0, &self.1);
+        self.0.call();
     }
 
     fn trimmed(&self, _: Device, _: usize) {
-        use_it(&self.0, &self.1);
+        self.0.call();
     }
 }
 
-#[test]
-fn an_observer_may_use_the_allocator_above_and_below_others() {
-    in_time("observer", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let device = FakeDevice::builder(DeviceType::Cuda).capacity(4096).build();
-        let meddling = || Meddling(slot.clone(), uses.clone());
-        let below = Observed::new(Limit::over(device, 4096), meddling());
-        let stack = Statistics::over(Tracking::over(Arena::over(below, 64)));
+/// An observer that has a buffer lost with each allocation.
+#[derive(Debug)]
+struct Losing;
 
-        work(
-            &slot,
-            &uses,
-            Arc::new(Observed::new(stack, meddling())),
-            5000,
-        );
+impl Observer for Losing {
+    fn before_allocate(&self, _: Device, _: DeviceLayout) -> Result<()> {
+        let lossy = Arc::new(FaultInjector::new(FakeDevice::new(LOSSY, 1)));
+        let lost = DeviceMemoryBuffer::create_with(lossy.clone(), layout(8), 0)?;
+        lossy.fail_all(Operation::Deallocate);
+        drop(lost);
+        Ok(())
+    }
+}
+
+/// What calls back, by name, and how it is put over another allocator.
+type Calling = (&'static str, fn(Allocator, Callback) -> Allocator);
+
+/// All that calls back.
+const CALLBACKS: &[Calling] = &[
+    ("hook of Retry", |below, callback| {
+        Arc::new(Retry::over(below, move |_| {
+            callback.call();
+            false
+        }))
+    }),
+    ("call of Log", |below, callback| {
+        Arc::new(Log::calling(below, move |_| callback.call()))
+    }),
+    ("writer of Log", |below, callback| {
+        Arc::new(Log::csv(below, Busy(callback)))
+    }),
+    ("Observer", |below, callback| {
+        Arc::new(Observed::new(below, Meddling(callback)))
+    }),
+    ("hook of Poison", |below, callback| {
+        Arc::new(Poison::over(below).on_damage(move |_| callback.call()))
+    }),
+    ("hook of Pool", |below, callback| {
+        let pool = PoolBuilder::new().growth(1024).on_out_of_memory(move |_| {
+            callback.call();
+            false
+        });
+        Arc::new(pool.build(below))
+    }),
+    ("hook for failed frees", |below, callback| {
+        // It is the process's: of the stacks of this line there is one at a time.
+        set_free_failure_hook(Some(Arc::new(move |failure| {
+            if failure.device.device_type() == LOSSY {
+                callback.call();
+            }
+        })));
+        Arc::new(Observed::new(below, Losing))
+    }),
+];
+
+/// How a stack with a callback in it is put over a device.
+type Stack = Box<dyn FnOnce(Allocator, Callback) -> Allocator + Send>;
+
+/// What callbacks are put over and under.
+fn adaptors() -> impl Iterator<Item = Adaptor> {
+    let deep: fn(Allocator) -> Allocator = |below| {
+        let arena = Arena::over(Limit::over(below, 1 << 50), 1024);
+        Arc::new(Statistics::over(Tracking::over(arena)))
+    };
+    let others = [
+        ("PoolOnStream", on_stream as fn(Allocator) -> Allocator),
+        ("a deep stack", deep),
+    ];
+    ADAPTORS.iter().copied().chain(others)
+}
+
+// https://github.com/pytorch/pytorch/issues/97833
+#[test]
+fn whatever_is_called_back_may_use_the_allocator_over_and_under_each_adaptor() {
+    thread::scope(|scope| {
+        for &(called, calling) in CALLBACKS {
+            scope.spawn(move || {
+                for (adaptor, over) in adaptors() {
+                    for (how, way) in WAYS {
+                        let check = |place: &str, stack: Stack| {
+                            let name = format!("{called} {place} {adaptor} {how}");
+                            in_time(&name, move || {
+                                let (device, callback) = (device(), Callback::new(way));
+                                let stack = stack(device.clone(), callback.clone());
+                                callback.work(&stack, &device);
+                            });
+                        };
+                        check(
+                            "under",
+                            Box::new(move |below, callback| over(calling(below, callback))),
+                        );
+                        check(
+                            "over",
+                            Box::new(move |below, callback| calling(over(below), callback)),
+                        );
+                    }
+                }
+            });
+        }
     });
+    set_free_failure_hook(None);
 }
 
 #[test]
-fn a_hook_for_damage_may_use_the_allocator() {
-    in_time("poison", || {
-        let (slot, uses) = (Slot::default(), Uses::default());
-        let (seen, counted) = (slot.clone(), uses.clone());
-        let poison = Poison::over(HostAllocator).on_damage(move |_| use_it(&seen, &counted));
-        let poison: Arc<dyn DeviceAllocator> = Arc::new(poison);
-        let buffer = DeviceMemoryBuffer::create_with(poison.clone(), layout(8), 0).unwrap();
-        let after = buffer.ptr().checked_add(8).unwrap();
-        #[expect(unsafe_code, reason = "a stray write, into a red zone")]
-        // SAFETY: the red zone after the block is allocated, and nothing uses it.
-        unsafe {
-            after.as_raw().write(1);
-        };
-        drop(buffer);
+fn nothing_that_a_writer_is_told_is_lost_while_it_uses_the_allocator() {
+    in_time("a writer", || {
+        let (_, way) = WAYS[1];
+        let device = device();
+        let callback = Callback::new(way);
+        let log = Arc::new(Log::csv(device.clone(), Busy(callback.clone())));
+        let stack: Allocator = log.clone();
 
-        work(&slot, &uses, poison, 64);
+        callback.work(&stack, &device);
+
+        log.flush();
+        assert_eq!(log.lost(), 0);
     });
 }

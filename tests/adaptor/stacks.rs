@@ -20,15 +20,15 @@ use device_memory::{
 use crate::pool_streams::on_stream;
 
 /// What an adaptor is put over, and what it is.
-type Allocator = Arc<dyn DeviceAllocator>;
+pub(crate) type Allocator = Arc<dyn DeviceAllocator>;
 
 /// An adaptor by name, and how it is put over another allocator.
-type Adaptor = (&'static str, fn(Allocator) -> Allocator);
+pub(crate) type Adaptor = (&'static str, fn(Allocator) -> Allocator);
 
 /// All adaptors: one line each, but for a pool in the order of a stream. That serves one
 /// device, over an allocator that knows streams, and is put over and under each of
 /// these by [`pairs_on_stream`].
-const ADAPTORS: &[Adaptor] = &[
+pub(crate) const ADAPTORS: &[Adaptor] = &[
     ("Aligned", |below| {
         Arc::new(Aligned::over(below, 512).unwrap())
     }),

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, ReentrantMutex};
+use parking_lot::Mutex;
 
 use super::heap::{Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
 use super::slots::Slots;
 use super::status::{PoolCounters, PoolStatus, Tally};
+use super::turn::Turn;
 use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::layout::DeviceLayout;
@@ -26,10 +27,9 @@ pub(super) struct PoolDevice {
     pub(super) persistent: Mutex<Heap>,
     pub(super) slots: Slots,
     pub(super) tally: Tally,
-    /// Held by the one thread that is on the ladder, so that others do not take
-    /// what it makes free, nor more segments than are needed. The layer below may
-    /// call back, so it is reentrant.
-    pub(super) turn: ReentrantMutex<()>,
+    /// Keeps threads on the ladder from taking what another makes free, and more
+    /// segments than are needed.
+    pub(super) turn: Turn,
 }
 
 impl PoolDevice {
@@ -40,7 +40,7 @@ impl PoolDevice {
             persistent: Mutex::new(Heap::new(false)),
             slots: Slots::new(largest_cached, Slots::groups_here()),
             tally: Tally::default(),
-            turn: ReentrantMutex::new(()),
+            turn: Turn::default(),
         }
     }
 

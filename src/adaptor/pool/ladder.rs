@@ -22,6 +22,9 @@ use crate::layout::DeviceLayout;
 use crate::make_room;
 use crate::stream::Fence;
 
+/// How often a request goes up the ladder at most, unless the program makes room.
+const TURNS: usize = 2;
+
 /// A request that is on the ladder.
 struct Climb<'a, A: DeviceAllocator> {
     core: &'a Core<A>,
@@ -58,10 +61,7 @@ impl<A: DeviceAllocator> Core<A> {
         hook = hook.filter(|_| !make_room::is_making_room());
         let mut calls = 0..make_room::CALLS;
         loop {
-            let turn = device.turn.lock();
-            let found = climb.rungs()?;
-            drop(turn);
-            if let Some(ptr) = found {
+            if let Some(ptr) = climb.in_turn()? {
                 return Ok(ptr);
             }
             let mut report = climb.report();
@@ -163,6 +163,7 @@ impl<A: DeviceAllocator> Core<A> {
     pub(super) fn release_excess(&self, device: &PoolDevice) {
         let keep = self.options.release_threshold;
         if device.unused() > keep {
+            let _moving = device.turn.take();
             self.release(device, keep);
         }
     }
@@ -179,12 +180,13 @@ impl<A: DeviceAllocator> Core<A> {
         })
     }
 
-    /// Waits for frees and gives all unused segments back. Waits for nobody's turn: two
-    /// pools may have each other trimmed.
+    /// Waits for frees and gives all unused segments back.
     pub(super) fn trim(&self, index: DeviceIndex) -> Result<usize> {
         let device = self.device(index)?;
+        let moving = device.turn.take();
         self.drain(device, true);
         let released = self.release(device, 0);
+        drop(moving);
         let below = self.upstream.trim(index)?;
         Ok(below.max(released))
     }
@@ -206,7 +208,20 @@ impl<A: DeviceAllocator> Core<A> {
 }
 
 impl<A: DeviceAllocator> Climb<'_, A> {
-    /// All that the pool can do by itself. `None` if that gives no room.
+    /// All that the pool can do by itself, after others that do so. What another thread
+    /// had on its way meanwhile may be there the next time.
+    fn in_turn(&mut self) -> Result<Option<DevicePtr>> {
+        for _ in 0..TURNS {
+            let moving = self.device.turn.wait();
+            let found = self.rungs()?;
+            if found.is_some() || !moving.is_crossed() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Each step once. `None` if that gives no room.
     fn rungs(&mut self) -> Result<Option<DevicePtr>> {
         let again = self.tried.len() > 1;
         // Another thread may have made room before it was this one's turn.
