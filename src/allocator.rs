@@ -6,6 +6,7 @@
 //! what an implementation promises is numbered under [`DeviceAllocator`]. The
 //! trait is stream-free: a handle bound to a stream is an allocator of its own.
 
+pub(crate) mod below;
 mod forward;
 mod guard;
 mod handle;

@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, add_memory_info, forward, guarded};
+use crate::allocator::{DeviceAllocator, add_memory_info, below, forward, guarded};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, Operation, Result};
 use crate::free_failure;
@@ -168,7 +168,7 @@ unsafe impl<A: DeviceAllocator, O: Observer> DeviceAllocator for Observed<A, O> 
     forward!(self => self.upstream; identity, upstream, copies, memory_info, synchronize);
 
     fn trim(&self, index: DeviceIndex) -> Result<usize> {
-        let bytes = self.upstream.trim(index)?;
+        let bytes = below::trim(&self.upstream, index)?;
         let device = Device::new(self.upstream.device_type(), index);
         // The bytes are gone, whatever the observer makes of it.
         let _ = caught(|| self.observer.trimmed(device, bytes));

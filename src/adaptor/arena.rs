@@ -8,7 +8,7 @@
 mod chunks;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded, no_room};
+use crate::allocator::{DeviceAllocator, below, forward, guarded, no_room};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::free_failure;
@@ -366,7 +366,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Arena<A> {
         match self.give_idle_back(chunks, index) {
             (_, Some(error)) => Err(error),
             // What the layer below gives back includes these, if it keeps any.
-            (released, None) => Ok(released.max(self.upstream.trim(index)?)),
+            (released, None) => Ok(released.max(below::trim(&self.upstream, index)?)),
         }
     }
 }

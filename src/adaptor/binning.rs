@@ -7,7 +7,7 @@
 //! is kept for it.
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, End, MemoryInfo, copy_through_host, guarded};
+use crate::allocator::{DeviceAllocator, End, MemoryInfo, below, copy_through_host, guarded};
 use crate::device::{Device, DeviceIndex, DeviceType};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::layout::DeviceLayout;
@@ -272,19 +272,19 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Binning<A> {
 
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
         self.check_index(index)?;
-        self.rest.memory_info(index)
+        below::memory_info(&self.rest, index)
     }
 
     fn synchronize(&self, index: DeviceIndex) -> Result<()> {
         self.check_index(index)?;
         self.all()
-            .try_for_each(|allocator| allocator.synchronize(index))
+            .try_for_each(|allocator| below::synchronize(allocator, index))
     }
 
     fn trim(&self, index: DeviceIndex) -> Result<usize> {
         self.check_index(index)?;
         self.all().try_fold(0, |sum: usize, allocator| {
-            Ok(sum.saturating_add(allocator.trim(index)?))
+            Ok(sum.saturating_add(below::trim(allocator, index)?))
         })
     }
 }

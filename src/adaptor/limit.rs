@@ -6,7 +6,7 @@
 //! them back, so what is allocated never passes the limit, whatever other threads
 //! do.
 
-use crate::allocator::DeviceAllocator;
+use crate::allocator::{DeviceAllocator, below};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::layout::{DeviceLayout, Tag};
@@ -193,7 +193,7 @@ impl<A: DeviceAllocator> Observed<A, Budgets> {
 
     /// The free and the total bytes of a device.
     fn memory(&self, index: DeviceIndex) -> Result<(usize, usize)> {
-        match self.inner().memory_info(index)? {
+        match below::memory_info(self.inner(), index)? {
             Some(info) => Ok((info.free, info.total)),
             None => Err(ErrorKind::NotSupported {
                 device: Device::new(self.inner().device_type(), index),

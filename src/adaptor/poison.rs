@@ -12,7 +12,7 @@ mod quarantine;
 use std::fmt;
 
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, forward, guarded, no_room};
+use crate::allocator::{DeviceAllocator, below, forward, guarded, no_room};
 use crate::device::{Device, DeviceIndex};
 use crate::error::{Attempt, ErrorKind, Operation, Result};
 use crate::free_failure;
@@ -415,7 +415,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Poison<A> {
         self.check_process(index)?;
         let released = self.release_to(0, index);
         // What the layer below gives back includes these, if it keeps any.
-        Ok(released.max(self.upstream.trim(index)?))
+        Ok(released.max(below::trim(&self.upstream, index)?))
     }
 }
 

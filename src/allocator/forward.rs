@@ -8,7 +8,8 @@
 /// The expression is one that a method can be called on.
 ///
 /// `identity` is what it serves, `copies` all copies and fills, `blocks` allocate
-/// and deallocate; the rest is one method each.
+/// and deallocate; the rest is one method each, and guarded if it can fail, by the rule
+/// of `allocator::guard`.
 macro_rules! forward {
     ($this:ident => $inner:expr; $($group:ident),+) => {
         $($crate::allocator::forward_group!($this => $inner; $group);)+
@@ -124,19 +125,19 @@ macro_rules! forward_group {
             &$this,
             index: $crate::device::DeviceIndex,
         ) -> $crate::error::Result<Option<$crate::allocator::MemoryInfo>> {
-            $inner.memory_info(index)
+            $crate::allocator::below::memory_info(&$inner, index)
         }
     };
     ($this:ident => $inner:expr; synchronize) => {
         #[inline]
         fn synchronize(&$this, index: $crate::device::DeviceIndex) -> $crate::error::Result<()> {
-            $inner.synchronize(index)
+            $crate::allocator::below::synchronize(&$inner, index)
         }
     };
     ($this:ident => $inner:expr; trim) => {
         #[inline]
         fn trim(&$this, index: $crate::device::DeviceIndex) -> $crate::error::Result<usize> {
-            $inner.trim(index)
+            $crate::allocator::below::trim(&$inner, index)
         }
     };
 }

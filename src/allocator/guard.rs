@@ -1,8 +1,14 @@
 //! Calls of allocators that must not unwind into their callers.
 //!
 //! Rank 2. Part of `allocator`.
+//!
+//! The rule: a panic of an allocator leaves the books of every layer right, and no
+//! program meets it that uses memory through its owner. Who owns memory makes each call
+//! guarded. A layer does so where it has work to do after the call, and where programs
+//! ask the layer itself: for its memory, to synchronize, to trim ([`below`]). Through
+//! its other calls a panic passes to the owner.
 
-use crate::allocator::DeviceAllocator;
+use crate::allocator::{DeviceAllocator, below};
 use crate::device::{Device, DeviceType};
 use crate::error::{Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::layout::DeviceLayout;
@@ -36,24 +42,21 @@ pub(crate) fn device_type_of(allocator: &dyn DeviceAllocator) -> Result<DeviceTy
 pub(crate) fn no_room(
     device: Device,
     layout: DeviceLayout,
-    below: &dyn DeviceAllocator,
+    upstream: &dyn DeviceAllocator,
 ) -> OutOfMemory {
     let mut report = OutOfMemory::new(device, layout);
-    add_memory_info(&mut report, below);
+    add_memory_info(&mut report, upstream);
     report
 }
 
-/// Adds to a report what `below` says of the device, if no layer has said it yet. A
+/// Adds to a report what `upstream` says of the device, if no layer has said it yet. A
 /// report without that says the rest all the same.
 #[cold]
-pub(crate) fn add_memory_info(report: &mut OutOfMemory, below: &dyn DeviceAllocator) {
+pub(crate) fn add_memory_info(report: &mut OutOfMemory, upstream: &dyn DeviceAllocator) {
     if report.device_free.is_some() || report.device_total.is_some() {
         return;
     }
-    let device = report.device;
-    let info = guarded(device, Operation::MemoryInfo, || {
-        below.memory_info(device.index())
-    });
+    let info = below::memory_info(upstream, report.device.index());
     let info = info.ok().flatten();
     report.device_free = info.map(|info| info.free);
     report.device_total = info.map(|info| info.total);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use device_memory::adaptor::{
     Arena, Block, Observed, Observer, Poison, Pool, PoolBuilder, PoolStatus,
 };
-use device_memory::testing::FakeDevice;
+use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
     AllocatorFault, DeviceAllocator, DeviceLayout, DeviceMemoryBuffer, DeviceType, Error,
     ErrorKind, Operation, Result, free_failure_count,
@@ -106,6 +106,31 @@ fn a_segment_that_the_layer_below_does_not_take_back_is_still_the_pools() {
     assert_eq!(pool.counters(0).unwrap().released, 0);
     drop(create(pool.clone(), MIB).unwrap());
     assert_eq!(pool.counters(0).unwrap().grown, 1);
+}
+
+#[test]
+fn a_pool_over_a_layer_that_panics_when_it_is_asked_says_so_and_knows_what_it_holds() {
+    let below = Arc::new(FaultInjector::new(fake()));
+    let pool = PoolBuilder::new().growth(MIB).build(Arc::clone(&below));
+    drop(create(pool.clone(), MIB).unwrap());
+    below.panic_on(Operation::MemoryInfo, 1);
+    below.panic_on(Operation::Trim, 1);
+
+    let asked = pool.memory_info(0).unwrap_err();
+    let trimmed = pool.trim(0).unwrap_err();
+
+    assert_eq!(
+        [asked.to_string(), trimmed.to_string()],
+        [
+            "allocator panicked during memory info on cuda:0",
+            "allocator panicked during trim on cuda:0"
+        ]
+    );
+    // What the pool itself was to give back it has given back.
+    assert_eq!(pool.counters(0).unwrap().released, 1);
+    assert_eq!(pool.status(0).unwrap(), PoolStatus::default());
+    assert_eq!(below.inner().live_bytes(), 0);
+    assert!(create(pool, MIB).is_ok());
 }
 
 /// Else another thread could take more than the limit meanwhile.

@@ -112,7 +112,7 @@ fn free_bytes(fake: &FakeDevice) -> [usize; 2] {
 }
 
 /// Blocks of several sizes, alignments and tags on the first device and the last, used
-/// and freed out of order.
+/// and freed out of order, and all that programs ask of a layer itself.
 fn work(allocator: &Allocator) -> Result<(), Error> {
     let last = DeviceIndex::try_from(allocator.device_count() - 1).unwrap();
     let create = |size, align, tag, index| {
@@ -130,7 +130,11 @@ fn work(allocator: &Allocator) -> Result<(), Error> {
     assert_eq!(small.to_vec()?, b"abc");
     small.free().map_err(|failure| failure.error)?;
     drop(other);
+    allocator.memory_info(0)?;
+    allocator.synchronize(last)?;
+    allocator.trim(last)?;
     drop(again);
+    allocator.trim(0)?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::device::PoolDevice;
 use super::heap::{Base, Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
 use crate::address::DevicePtr;
-use crate::allocator::{DeviceAllocator, MemoryInfo, add_memory_info, guarded};
+use crate::allocator::{DeviceAllocator, MemoryInfo, add_memory_info, below, guarded};
 use crate::device::DeviceIndex;
 use crate::error::{AllocatorFault, Attempt, Error, ErrorKind, Operation, OutOfMemory, Result};
 use crate::free_failure;
@@ -187,14 +187,14 @@ impl<A: DeviceAllocator> Core<A> {
         self.drain(device, true);
         let released = self.release(device, 0);
         drop(moving);
-        let below = self.upstream.trim(index)?;
+        let below = below::trim(&self.upstream, index)?;
         Ok(below.max(released))
     }
 
     /// What the layer below says, with unused memory counted as free.
     pub(super) fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
         let device = self.device(index)?;
-        let Some(below) = self.upstream.memory_info(index)? else {
+        let Some(below) = below::memory_info(&self.upstream, index)? else {
             return Ok(None);
         };
         let status = device.status();
