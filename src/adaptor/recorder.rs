@@ -251,15 +251,24 @@ impl Recorder {
     }
 }
 
+thread_local! {
+    /// The block that this thread gave back last, which may have been refused.
+    static LEAVING: Cell<Option<RecordedBlock>> = const { Cell::new(None) };
+}
+
 impl State {
     fn note(&mut self, event: Event, capacity: usize) {
         let key = (event.layer, event.device, event.address);
         match event.action {
-            Action::Allocate | Action::FreeFailed => {
+            Action::Allocate => {
                 self.live.insert(key, RecordedBlock::of(&event));
             }
-            Action::Free => {
-                self.live.remove(&key);
+            Action::Free => LEAVING.set(self.live.remove(&key)),
+            Action::FreeFailed => {
+                let block = RecordedBlock::of(&event);
+                // What was known before, unless the free freed another itself.
+                let known = LEAVING.take().filter(|known| known.is_at(&block));
+                self.live.insert(key, known.unwrap_or(block));
             }
             _ => {}
         }

@@ -270,6 +270,20 @@ fn a_page_needs_nothing_else_and_shows_each_allocation() {
 }
 
 #[test]
+fn a_block_whose_free_failed_has_one_life_on_the_page() {
+    let recorder = started(10);
+    let kept = block(0x1000, 0x100, Tag::NONE);
+    recorder.allocated(&kept);
+    recorder.before_free(&kept).unwrap();
+    recorder.free_failed(&kept);
+
+    let page = recorder.recording().to_html();
+
+    let lives = page.matches("at 0x1000, thread").count();
+    assert_eq!((lives, page.matches(", live</title>").count()), (1, 1));
+}
+
+#[test]
 fn a_page_draws_the_largest_allocations_and_says_how_many_it_leaves_out() {
     let recorder = started(10_000);
     for n in 1..=4100 {

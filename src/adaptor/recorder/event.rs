@@ -90,6 +90,11 @@ impl RecordedBlock {
         }
     }
 
+    /// Whether it is where another is.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        (self.device, self.address, self.size) == (other.device, other.address, other.size)
+    }
+
     /// The address after its last byte.
     pub(super) fn end(&self) -> usize {
         self.address.saturating_add(self.size)

@@ -5,7 +5,7 @@
 //! What is live at the end is known for sure; the ring may have lost how it
 //! began. So history is told backwards, from the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::event::{Action, Event, Layer, RecordedBlock};
@@ -47,6 +47,8 @@ pub(super) struct History {
 /// The lives of one layer that go on at some moment, by address.
 struct Open {
     live: HashMap<usize, Span>,
+    /// Those whose free comes next and did not happen.
+    staying: HashSet<usize>,
     bytes: u64,
     closed: Vec<Span>,
 }
@@ -56,6 +58,7 @@ impl Open {
         let on_device = live.iter().filter(|block| block.device == device);
         let mut open = Self {
             live: HashMap::new(),
+            staying: HashSet::new(),
             bytes: 0,
             closed: Vec::new(),
         };
@@ -63,6 +66,19 @@ impl Open {
             open.enter(*block, None);
         }
         open
+    }
+
+    /// Goes back over one event.
+    fn over(&mut self, event: &Event) {
+        match event.action {
+            Action::Allocate => self.leave(event),
+            Action::FreeFailed => {
+                self.staying.insert(event.address);
+            }
+            Action::Free if self.staying.remove(&event.address) => {}
+            Action::Free => self.enter(RecordedBlock::of(event), Some(event.time)),
+            Action::OutOfMemory { .. } | Action::AllocateFailed | Action::Trim => {}
+        }
     }
 
     /// Goes back over a free.
@@ -119,15 +135,12 @@ impl History {
             }
             first = event.time;
             point(event.time, &blocks, &segments);
-            let open = match event.layer {
-                Layer::Blocks => &mut blocks,
-                Layer::Segments => &mut segments,
-            };
-            match event.action {
-                Action::Allocate | Action::FreeFailed => open.leave(event),
-                Action::Free => open.enter(RecordedBlock::of(event), Some(event.time)),
-                Action::OutOfMemory { .. } | Action::AllocateFailed => failures.push(*event),
-                Action::Trim => {}
+            match event.layer {
+                Layer::Blocks => blocks.over(event),
+                Layer::Segments => segments.over(event),
+            }
+            if let Action::OutOfMemory { .. } | Action::AllocateFailed = event.action {
+                failures.push(*event);
             }
         }
         let begin = if recording.lost() == 0 {
