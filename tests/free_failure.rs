@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use device_memory::adaptor::Poison;
 use device_memory::testing::{FakeDevice, FaultInjector, Faults};
 use device_memory::{
     Device, DeviceAllocatorRegistry, DeviceLayout, DeviceMemoryBuffer, DevicePtr, DeviceType,
@@ -108,6 +109,32 @@ fn without_a_hook_it_is_counted() {
     drop(buffers);
 
     assert_eq!(alone.failures(), 2);
+}
+
+/// One that nobody has seen, for its zones could not be filled, and one that is kept.
+#[test]
+fn what_poison_can_not_give_back_is_told_as_the_layer_below_knows_it() {
+    let alone = Alone::new();
+    let told = listen();
+    let (fake, faults, allocator) = rig();
+    let poison = Arc::new(Poison::over(allocator));
+    let create = |size| DeviceMemoryBuffer::create_with(poison.clone(), layout(size), 0);
+    drop(create(100).unwrap());
+    faults.fail_all(Operation::Deallocate);
+    faults.fail_nth(Operation::Fill, 1);
+
+    let unfilled = create(10).unwrap_err();
+    assert_eq!(alone.failures(), 1);
+    drop(poison);
+
+    assert!(matches!(unfilled.kind(), ErrorKind::Backend { .. }));
+    let lost = told.lock().unwrap();
+    let lost = lost.iter().map(|&(_, ptr, layout, _)| (ptr, layout));
+    let live = fake.live();
+    let live = live.iter().map(|live| (live.ptr, live.layout));
+    // The one that was made last was told first.
+    assert!(lost.eq(live.rev()));
+    assert_eq!((alone.failures(), fake.live_blocks()), (2, 2));
 }
 
 #[test]

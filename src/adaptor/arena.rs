@@ -27,6 +27,10 @@ use chunks::{Chunk, Chunks};
 /// are kept for the next blocks until [`trim`](DeviceAllocator::trim) or until the
 /// arena is dropped.
 ///
+/// A chunk has the [tag](crate::Tag) of the request that it is asked for, and blocks of
+/// any tag are cut from it. So a [`Limit`](super::Limit) by tag belongs above an arena, or
+/// below one that only one tag uses.
+///
 /// Costs a lock of the device and a few comparisons for each call, and a search
 /// among the chunks for a free. The layer below is called once a chunk; each chunk
 /// is as large as all before it together, or as the request.
@@ -211,7 +215,13 @@ impl<A: DeviceAllocator> Arena<A> {
 
     /// Adds what is known here to the report of a request for `layout`.
     #[cold]
-    fn explain(&self, report: &mut OutOfMemory, layout: DeviceLayout, chunks: &Mutex<Chunks>) {
+    fn explain(
+        &self,
+        report: &mut OutOfMemory,
+        layout: DeviceLayout,
+        chunks: &Mutex<Chunks>,
+        tried: &[Attempt],
+    ) {
         report.asked_for(layout);
         let chunks = chunks.lock();
         // To the layer below, all that is held here is in use.
@@ -224,10 +234,7 @@ impl<A: DeviceAllocator> Arena<A> {
             false => report.largest_free.max(free),
         };
         if report.tried.is_empty() {
-            report.tried = match self.fixed && chunks.len() > 0 {
-                true => vec![Attempt::Search],
-                false => vec![Attempt::Search, Attempt::Upstream, Attempt::Trim],
-            };
+            report.tried = tried.to_vec();
         }
     }
 
@@ -238,10 +245,10 @@ impl<A: DeviceAllocator> Arena<A> {
         index: DeviceIndex,
         chunks: &Mutex<Chunks>,
     ) -> Result<DevicePtr> {
-        let full = || -> Error {
+        let full = |tried: &[Attempt]| -> Error {
             let mut report = no_room(self.device(index), layout, &self.upstream);
             report.limit = self.fixed.then_some(self.chunk);
-            self.explain(&mut report, layout, chunks);
+            self.explain(&mut report, layout, chunks, tried);
             report.into()
         };
         let (reserved, len) = {
@@ -249,7 +256,7 @@ impl<A: DeviceAllocator> Arena<A> {
             (chunks.reserved(), chunks.len())
         };
         if self.fixed && (len > 0 || layout.size() > self.chunk) {
-            return Err(full());
+            return Err(full(&[Attempt::Search]));
         }
         let chunk = match self.grow(layout, index, reserved) {
             Err(error) if error.is_out_of_memory() => {
@@ -261,8 +268,9 @@ impl<A: DeviceAllocator> Arena<A> {
             }
             other => other,
         };
-        let chunk = chunk
-            .map_err(|error| error.explained(|report| self.explain(report, layout, chunks)))?;
+        let tried = [Attempt::Search, Attempt::Upstream, Attempt::Trim];
+        let explain = |report: &mut OutOfMemory| self.explain(report, layout, chunks, &tried);
+        let chunk = chunk.map_err(|error| error.explained(explain))?;
         let mut locked = chunks.lock();
         let spare = match self.fixed && locked.len() > 0 {
             // Another thread was first.
@@ -277,7 +285,7 @@ impl<A: DeviceAllocator> Arena<A> {
         if let Some(chunk) = spare {
             self.give_back_or_tell(&chunk, index);
         }
-        ptr.ok_or_else(full)
+        ptr.ok_or_else(|| full(&[Attempt::Search, Attempt::Upstream]))
     }
 
     #[expect(unsafe_code, reason = "see SAFETY")]

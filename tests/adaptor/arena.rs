@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device_memory::adaptor::Arena;
 use device_memory::testing::{FakeDevice, FaultInjector};
 use device_memory::{
-    DeviceAllocator as _, DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation,
+    Attempt, DeviceAllocator as _, DeviceLayout, DeviceMemoryBuffer, DeviceType, Operation, Tag,
     free_failure_count,
 };
 use proptest::prelude::*;
@@ -60,6 +60,22 @@ fn the_block_made_last_gives_its_room_back_at_once() {
     drop(second);
 
     assert_eq!(create(&arena, 128).ptr(), at);
+}
+
+#[test]
+fn a_chunk_has_the_tag_of_the_request_that_it_is_asked_for() {
+    let fake = fake(1 << 30);
+    let arena = Arc::new(Arena::over(fake.clone(), 4096));
+    let create = |tag| {
+        let layout = layout(100).with_tag(tag);
+        DeviceMemoryBuffer::create_with(arena.clone(), layout, 0).unwrap()
+    };
+
+    let blocks = [create(Tag::WEIGHTS), create(Tag::SCRATCH)];
+
+    let tags: Vec<_> = fake.live().iter().map(|live| live.layout.tag()).collect();
+    assert_eq!(tags, [Tag::WEIGHTS]);
+    drop(blocks);
 }
 
 #[test]
@@ -190,7 +206,10 @@ fn a_fixed_arena_says_what_is_left_when_it_is_full() {
          limit 1024, largest free block 24, 1073740800 of 1073741824 free on the device; \
          tried search"
     );
-    assert_eq!(too_large.out_of_memory().unwrap().limit, Some(1024));
+    let too_large = too_large.out_of_memory().unwrap();
+    assert_eq!(too_large.limit, Some(1024));
+    // The device was not asked.
+    assert_eq!(too_large.tried, [Attempt::Search]);
     assert_eq!(fake.live_blocks(), 1);
     drop(kept);
 }
@@ -208,6 +227,8 @@ fn a_device_with_no_room_for_twice_as_much_gives_what_is_needed() {
     let report = full.out_of_memory().unwrap();
     assert_eq!((report.requested, report.align), (100, 64));
     assert_eq!(report.reserved, Some(4996));
+    let tried = [Attempt::Search, Attempt::Upstream, Attempt::Trim];
+    assert_eq!(report.tried, tried);
     drop((first, second));
 }
 

@@ -279,7 +279,7 @@ fn a_block_whose_free_failed_has_one_life_on_the_page() {
 
     let page = recorder.recording().to_html();
 
-    let lives = page.matches("at 0x1000, thread").count();
+    let lives = page.matches(" at 0x1000, ").count();
     assert_eq!((lives, page.matches(", live</title>").count()), (1, 1));
 }
 
