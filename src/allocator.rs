@@ -40,7 +40,8 @@ pub struct MemoryInfo {
 /// Safe code uses it through [`DeviceMemoryBuffer`](crate::DeviceMemoryBuffer)
 /// and the views that lends, which check bounds and devices first. Methods may
 /// be called from any thread at any time, and none depends on the calling
-/// thread's current device or context, nor leaves it changed.
+/// thread's current device or context, nor leaves it changed. One that panics is an
+/// error ([`AllocatorPanicked`](ErrorKind::AllocatorPanicked)) to who owns the memory.
 ///
 /// To write one, implement the six required methods and run the suite in
 /// `testing::conformance` on it (feature `testing`).
@@ -293,7 +294,20 @@ pub unsafe trait DeviceAllocator: Send + Sync + Debug {
 // SAFETY: it is the allocator inside by another name; every call is passed on.
 #[expect(unsafe_code, reason = "implements an unsafe trait")]
 unsafe impl<A: DeviceAllocator + ?Sized> DeviceAllocator for Arc<A> {
-    forward!(self => (**self); identity, blocks, copies, memory_info, synchronize, trim);
+    forward!(self => (**self); identity, blocks, copies);
+
+    // It is no layer: what panics here is what was asked.
+    fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {
+        (**self).memory_info(index)
+    }
+
+    fn synchronize(&self, index: DeviceIndex) -> Result<()> {
+        (**self).synchronize(index)
+    }
+
+    fn trim(&self, index: DeviceIndex) -> Result<usize> {
+        (**self).trim(index)
+    }
 
     fn as_any(&self) -> Option<&dyn Any> {
         (**self).as_any()
