@@ -69,7 +69,7 @@ impl<A> RecordedSegments<A> {
 /// allocators: at most one on top, as [`Recorded`], and one below each pool, as
 /// [`RecordedSegments`].
 ///
-/// Off, an allocation and its free take some 20 instructions more. On, they take some 1,170
+/// Off, an allocation and its free take some 20 instructions more. On, they take some 1,180
 /// more, two looks at the clock among them, and a lock that all allocators of the
 /// recorder share. It may be used from any thread. In a forked child it records
 /// nothing, can not be started, and has nothing recorded.
