@@ -15,7 +15,7 @@ use std::num::NonZeroU32;
 use hashbrown::HashTable;
 
 use bins::Bins;
-use nodes::{EDGE, NONE, Node, Nodes, index};
+use nodes::{Node, Nodes, index};
 
 /// Who may use free memory. Blocks of one lot are found and joined together.
 ///
@@ -48,13 +48,13 @@ pub(crate) struct Taken<B> {
 ///
 /// # Invariants
 ///
-/// 0. The nodes of a segment, from `first` on by `after`, cover it without gaps.
-/// 1. No two neighbours are free and of one lot.
+/// 0. The nodes of a segment are a ring: its edge, and from there by `after` those that
+///    cover it without gaps.
+/// 1. No two neighbours are free and of one lot. An edge is never free.
 /// 2. A free node is in the bins of its lot, and no other is; a used node is in
 ///    `used`, and no other is.
 #[derive(Debug)]
 pub(crate) struct FreeSpace<B> {
-    unit_log2: u32,
     nodes: Nodes,
     /// By the addresses at which they start.
     used: HashTable<u32>,
@@ -70,13 +70,13 @@ struct Extent<B> {
     start: usize,
     size: usize,
     base: B,
-    /// The node at its start.
-    first: u32,
+    /// The node between its end and its start.
+    edge: u32,
 }
 
 /// An end of a block.
-#[derive(Clone, Copy, Debug)]
-enum End {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
     Low,
     High,
 }
@@ -85,11 +85,9 @@ impl<B: Copy> FreeSpace<B> {
     /// The lot that everybody may use.
     pub(crate) const COMMON: Lot = Lot(NonZeroU32::MIN);
 
-    /// No segments. All sizes, and all alignments below it, are multiples of
-    /// `1 << unit_log2`.
-    pub(crate) fn new(unit_log2: u32) -> Self {
+    /// No segments.
+    pub(crate) fn new() -> Self {
         Self {
-            unit_log2,
             nodes: Nodes::default(),
             used: HashTable::new(),
             used_bytes: 0,
@@ -105,35 +103,31 @@ impl<B: Copy> FreeSpace<B> {
         let vacant = self.segments.iter().position(Option::is_none);
         let number = vacant.unwrap_or(self.segments.len());
         let segment = Segment(u32::try_from(number).ok()?);
-        let first = self.nodes.add(Node {
-            start,
-            size,
-            segment,
-            ..EDGE
-        })?;
+        self.nodes.reserve(2)?;
+        let edge = self.nodes.add_edge(segment)?;
+        let first = self.nodes.add_after(edge, start, size)?;
         let extent = Some(Extent {
             start,
             size,
             base,
-            first,
+            edge,
         });
         match self.segments.get_mut(number) {
             Some(place) => *place = extent,
             None => self.segments.push(extent),
         }
-        self.enter(first, Self::COMMON);
+        self.release(first, Self::COMMON);
         Some(segment)
     }
 
     /// Takes a segment away again if all of it is free for everybody, and returns
     /// what was kept of it.
     pub(crate) fn remove(&mut self, segment: Segment) -> Option<B> {
-        let extent = self.extent(segment)?;
-        if !self.is_whole(extent) {
-            return None;
-        }
-        self.leave(extent.first);
-        self.nodes.remove(extent.first);
+        let extent = *self.extent(segment)?;
+        let first = self.whole_of(&extent)?;
+        self.lots.first_mut()?.leave(&mut self.nodes, first);
+        self.nodes.remove(first);
+        self.nodes.remove(extent.edge);
         *self.segments.get_mut(index(segment.0))? = None;
         Some(extent.base)
     }
@@ -141,63 +135,75 @@ impl<B: Copy> FreeSpace<B> {
     /// The segments that are free for everybody as a whole.
     pub(crate) fn whole(&self) -> Vec<Segment> {
         let segments = (0..).map(Segment).zip(&self.segments);
+        let is_whole = |extent: &Extent<B>| self.whole_of(extent).is_some();
         segments
-            .filter(|(_, extent)| extent.is_some_and(|extent| self.is_whole(extent)))
+            .filter(|(_, extent)| extent.as_ref().is_some_and(is_whole))
             .map(|(segment, _)| segment)
             .collect()
     }
 
-    /// Takes the smallest free block of a lot that holds `size` bytes from a
-    /// multiple of `align` on, the rest of it staying free.
+    /// Takes `size` bytes from a multiple of `align` on, at an end of the smallest free
+    /// block of a lot that holds them, the rest of it staying free.
     ///
-    /// For an alignment above the unit, all that are large enough may be looked
-    /// at.
-    pub(crate) fn take(&mut self, lot: Lot, size: usize, align: usize) -> Option<Taken<B>> {
-        let bins = self.lots.get(lot.index())?;
-        let unit = 1_usize.wrapping_shl(self.unit_log2);
-        let (free, padding) = if align <= unit {
-            (bins.best(self.unit_log2, &self.nodes, size)?, 0)
-        } else {
-            let mut candidates = bins.from(self.unit_log2, &self.nodes, size);
-            candidates.find_map(|free| {
-                let node = self.nodes.at(free);
-                let aligned = node.start.checked_next_multiple_of(align)?;
-                let padding = aligned.checked_sub(node.start)?;
-                (padding.checked_add(size)? <= node.size).then_some((free, padding))
-            })?
-        };
-        self.carve(free, padding, size)
-    }
-
-    /// Makes a free node one of `size` bytes in use after `padding` free ones.
-    fn carve(&mut self, free: u32, padding: usize, size: usize) -> Option<Taken<B>> {
+    /// If that which is smallest holds them only elsewhere, all that are large enough
+    /// may be looked at.
+    pub(crate) fn take(
+        &mut self,
+        lot: Lot,
+        (size, align): (usize, usize),
+        end: End,
+    ) -> Option<Taken<B>> {
         // What can fail comes before what changes anything.
         self.nodes.reserve(2)?;
-        let whole = *self.nodes.at(free);
-        let lot = whole.free?;
-        let extent = self.extent(whole.segment)?;
-        let rest = whole.size.checked_sub(padding.checked_add(size)?)?;
-        if padding > 0 && rest > 0 {
-            let above = self.cut(free, End::High, rest)?;
-            self.enter(above, lot);
-        }
-        let block = if padding > 0 {
-            self.cut(free, End::High, size)?
-        } else if rest > 0 {
-            self.cut(free, End::Low, size)?
-        } else {
-            self.leave(free);
-            free
+        let bins = self.lots.get_mut(lot.index())?;
+        let nodes = &mut self.nodes;
+        let padding_of = |id: u32| padding(nodes.at(id), size, align, end);
+        let best = bins.best(nodes, size)?;
+        let (free, padding) = match padding_of(best) {
+            Some(padding) => (best, padding),
+            None => {
+                let mut larger = bins.from(nodes, size);
+                larger.find_map(|id| Some((id, padding_of(id)?)))?
+            }
         };
-        let start = whole.start.checked_add(padding)?;
-        let nodes = &self.nodes;
+        let &Node {
+            start,
+            size: whole,
+            segment,
+            ..
+        } = nodes.at(free);
+        let extent = self.segments.get(index(segment.0))?.as_ref()?;
+        let rest = whole.checked_sub(padding.checked_add(size)?)?;
+        let start = start.checked_add(padding)?;
+        let taken = Taken {
+            base: extent.base,
+            offset: start.checked_sub(extent.start)?,
+        };
+        let block = match (padding, rest) {
+            (0, 0) => {
+                bins.leave(nodes, free);
+                free
+            }
+            (0, _) => {
+                bins.change(nodes, free, start.checked_add(size)?, rest);
+                nodes.add_after(nodes.at(free).before, start, size)?
+            }
+            (_, 0) => {
+                bins.change(nodes, free, start.wrapping_sub(padding), padding);
+                nodes.add_after(free, start, size)?
+            }
+            (_, _) => {
+                bins.change(nodes, free, start.wrapping_sub(padding), padding);
+                let block = nodes.add_after(free, start, size)?;
+                let above = nodes.add_after(block, start.checked_add(size)?, rest)?;
+                bins.enter(nodes, above, lot);
+                block
+            }
+        };
         let start_of = |node: &u32| hash(nodes.at(*node).start);
         self.used.insert_unique(hash(start), block, start_of);
         self.used_bytes = self.used_bytes.saturating_add(size);
-        Some(Taken {
-            base: extent.base,
-            offset: start.checked_sub(extent.start)?,
-        })
+        Some(taken)
     }
 
     /// Gives a block back, for those of a lot. Returns whether nothing of its
@@ -207,29 +213,47 @@ impl<B: Copy> FreeSpace<B> {
         let found = self.used.find_entry(hash(start), is_at);
         let (node, _) = found.ok()?.remove();
         self.used_bytes = self.used_bytes.saturating_sub(self.nodes.at(node).size);
-        let joined = self.release(node, lot);
-        let joined = self.nodes.at(joined);
-        Some(joined.before == NONE && joined.after == NONE)
+        let joined = self.release(node, lot)?;
+        Some(self.nodes.is_alone(joined))
     }
 
     /// Frees a node that is in no bins, and joins it with its neighbours. Returns
     /// the node that it is part of then.
-    fn release(&mut self, node: u32, lot: Lot) -> u32 {
-        let &Node { before, after, .. } = self.nodes.at(node);
-        let is_free = |node: u32| self.nodes.at(node).free == Some(lot);
-        match (is_free(before), is_free(after)) {
+    fn release(&mut self, id: u32, lot: Lot) -> Option<u32> {
+        let Self { nodes, lots, .. } = self;
+        let bins = lots.get_mut(lot.index())?;
+        let &Node {
+            start,
+            size,
+            before,
+            after,
+            ..
+        } = nodes.at(id);
+        let (low, high) = (nodes.at(before), nodes.at(after));
+        let (low_start, low_size, high_size) = (low.start, low.size, high.size);
+        let joined = match (low.free == Some(lot), high.free == Some(lot)) {
             (false, false) => {
-                self.enter(node, lot);
-                node
+                bins.enter(nodes, id, lot);
+                return Some(id);
             }
-            (true, false) => self.join(before, node),
-            (false, true) => self.join(after, node),
+            (true, false) => {
+                bins.change(nodes, before, low_start, low_size.wrapping_add(size));
+                before
+            }
+            (false, true) => {
+                bins.change(nodes, after, start, size.wrapping_add(high_size));
+                after
+            }
             (true, true) => {
-                self.leave(after);
-                self.join(node, after);
-                self.join(before, node)
+                bins.leave(nodes, after);
+                nodes.remove(after);
+                let size = low_size.wrapping_add(size).wrapping_add(high_size);
+                bins.change(nodes, before, low_start, size);
+                before
             }
-        }
+        };
+        nodes.remove(id);
+        Some(joined)
     }
 
     /// A new lot, empty. `None` if there are too many.
@@ -292,91 +316,29 @@ impl<B: Copy> FreeSpace<B> {
         self.segments.iter().flatten().count()
     }
 
-    fn extent(&self, segment: Segment) -> Option<Extent<B>> {
-        self.segments.get(index(segment.0)).copied().flatten()
+    fn extent(&self, segment: Segment) -> Option<&Extent<B>> {
+        self.segments.get(index(segment.0))?.as_ref()
     }
 
-    fn is_whole(&self, extent: Extent<B>) -> bool {
-        let first = self.nodes.at(extent.first);
-        first.free == Some(Self::COMMON) && first.size == extent.size
+    /// The node that is all of a segment, if it is free for everybody.
+    fn whole_of(&self, extent: &Extent<B>) -> Option<u32> {
+        let first = self.nodes.at(extent.edge).after;
+        let is_free = self.nodes.at(first).free == Some(Self::COMMON);
+        (is_free && self.nodes.is_alone(first)).then_some(first)
     }
+}
 
-    /// Notes the node at the start of a segment.
-    #[cold]
-    fn set_first(&mut self, segment: Segment, first: u32) {
-        if let Some(Some(extent)) = self.segments.get_mut(index(segment.0)) {
-            extent.first = first;
-        }
-    }
-
-    /// Makes a node that is in no bins a free one of a lot.
-    fn enter(&mut self, id: u32, lot: Lot) {
-        self.nodes.update(id, |node| node.free = Some(lot));
-        if let Some(bins) = self.lots.get_mut(lot.index()) {
-            bins.insert(self.unit_log2, &mut self.nodes, id);
-        }
-    }
-
-    /// Takes a free node out of the bins of its lot.
-    fn leave(&mut self, id: u32) {
-        let lot = self.nodes.at(id).free;
-        if let Some(bins) = lot.and_then(|lot| self.lots.get_mut(lot.index())) {
-            bins.remove(self.unit_log2, &mut self.nodes, id);
-        }
-        self.nodes.update(id, |node| node.free = None);
-    }
-
-    /// Gives a node another start and size, in its bins too if it is free.
-    fn change(&mut self, id: u32, start: usize, size: usize) {
-        let lot = self.nodes.at(id).free;
-        match lot.and_then(|lot| self.lots.get_mut(lot.index())) {
-            Some(bins) => bins.change(self.unit_log2, &mut self.nodes, id, (start, size)),
-            None => self
-                .nodes
-                .update(id, |node| (node.start, node.size) = (start, size)),
-        }
-    }
-
-    /// Cuts `size` bytes off an end of a node, and returns what is there then: a
-    /// node that is in no bins.
-    fn cut(&mut self, from: u32, end: End, size: usize) -> Option<u32> {
-        let whole = *self.nodes.at(from);
-        let left = whole.size.checked_sub(size)?;
-        let (before, after) = match end {
-            End::Low => (whole.before, from),
-            End::High => (from, whole.after),
-        };
-        let (start, left_start) = match end {
-            End::Low => (whole.start, whole.start.checked_add(size)?),
-            End::High => (whole.start.checked_add(left)?, whole.start),
-        };
-        let segment = whole.segment;
-        let cut = self.nodes.add(Node {
-            start,
-            size,
-            before,
-            after,
-            segment,
-            ..EDGE
-        })?;
-        if before == NONE {
-            self.set_first(segment, cut);
-        }
-        self.change(from, left_start, left);
-        Some(cut)
-    }
-
-    /// Adds a node that is in no bins to a neighbour, which is returned.
-    fn join(&mut self, into: u32, node: u32) -> u32 {
-        let (one, other) = (*self.nodes.at(into), *self.nodes.at(node));
-        self.nodes.remove(node);
-        if other.before == NONE {
-            self.set_first(other.segment, into);
-        }
-        let size = one.size.saturating_add(other.size);
-        self.change(into, one.start.min(other.start), size);
-        into
-    }
+/// How many bytes of a free block stay free below `size` bytes that start at a multiple
+/// of `align`, as near to an end of it as can be. `None` if it does not hold them so.
+#[inline]
+fn padding(free: &Node, size: usize, align: usize, end: End) -> Option<usize> {
+    let below = align.wrapping_sub(1);
+    let room = free.size.checked_sub(size)?;
+    let padding = match end {
+        End::Low => free.start.wrapping_neg() & below,
+        End::High => room.checked_sub(free.start.wrapping_add(room) & below)?,
+    };
+    (padding <= room).then_some(padding)
 }
 
 /// Hashes an address by multiplication. Addresses are chosen by allocators, not by

@@ -37,8 +37,9 @@ use on_stream::{StreamState, Uses};
 /// A caching sub-allocator: it takes large segments from the layer below and hands
 /// out parts of them.
 ///
-/// - A request gets the smallest free block that holds it; free neighbours are
-///   joined at once.
+/// - A request gets the smallest free block that holds it, or a part of it: from its
+///   high end if it is 8 MiB or more, so that large blocks and small ones are less in
+///   each other's way. Free neighbours are joined at once.
 /// - A few free blocks of each size are kept as they are, for a few groups of
 ///   threads, and are had and given back by one atomic exchange.
 /// - Memory with a persistent [tag](crate::Tag) has segments of its own, so that
@@ -227,11 +228,10 @@ impl<A: DeviceAllocator> Core<A> {
     #[inline(never)]
     fn allocate(
         &self,
+        device: &PoolDevice,
         layout: DeviceLayout,
-        index: DeviceIndex,
         order: Option<&Arc<StreamState>>,
     ) -> Result<DevicePtr> {
-        let device = self.device(index)?;
         let size = match units(layout.size()) {
             0 => return Err(LayoutError::ZeroSize.into()),
             // The size is at most isize::MAX, so this does not wrap.
@@ -247,14 +247,14 @@ impl<A: DeviceAllocator> Core<A> {
     #[inline(never)]
     fn free(
         &self,
+        device: &PoolDevice,
         ptr: DevicePtr,
         layout: DeviceLayout,
-        index: DeviceIndex,
         order: Option<&Arc<StreamState>>,
     ) -> Result<()> {
-        let device = self.device(index)?;
         let size = units(layout.size()).wrapping_shl(UNIT_LOG2);
-        let fences = self.uses.fences((index, ptr.addr()), size, order)?;
+        let place = (device.device.index(), ptr.addr());
+        let fences = self.uses.fences(place, size, order)?;
         if !fences.is_empty() {
             let mut heap = device.part(layout).lock();
             let given = heap.give_later(ptr.addr(), fences, order.cloned());
@@ -337,14 +337,13 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
 
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        let core = &*self.core;
+        let device = self.core.device(index)?;
         if let Some(units) = cached_units(layout)
-            && let Some(device) = core.ready(index)
             && let Some(ptr) = device.slots.take(units)
         {
             return Ok(ptr);
         }
-        core.allocate(layout, index, None)
+        self.core.allocate(device, layout, None)
     }
 
     #[inline]
@@ -355,8 +354,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
         index: DeviceIndex,
     ) -> Result<()> {
         let core = &*self.core;
+        let device = core.device(index)?;
         if let Some(units) = cached_units(layout)
-            && let Some(device) = core.ready(index)
             && core.uses.is_empty()
         {
             return match device.slots.keep(units, ptr) {
@@ -364,7 +363,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
                 Some(ptr) => core.give(device, ptr, layout, None),
             };
         }
-        core.free(ptr, layout, index, None)
+        core.free(device, ptr, layout, None)
     }
 
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::Lot;
 use super::nodes::{NONE, Node, Nodes, index};
 
 /// How many bins a doubling of sizes is divided into, as an exponent of two.
@@ -21,15 +22,15 @@ const STEPS: usize = 1 << STEPS_LOG2;
 /// Words of the bitmap: enough for every size.
 const WORDS: usize = 16;
 
-/// The number of the bin for a size of `units`: as many as there are steps up to
-/// 1, then so many a doubling. It never falls as sizes grow.
+/// The number of the bin for a size: as many as there are steps up to 1, then so many
+/// a doubling. It never falls as sizes grow.
 #[inline]
-const fn bin_of(units: usize) -> usize {
+const fn bin_of(size: usize) -> usize {
     // Below that many steps, a size is its own number.
-    let exponent = (units | STEPS).ilog2();
+    let exponent = (size | STEPS).ilog2();
     let shift = exponent.wrapping_sub(STEPS_LOG2);
     // The highest bit counts as one more step.
-    exponent_bins(shift).saturating_add(units.wrapping_shr(shift))
+    exponent_bins(shift).wrapping_add(size.wrapping_shr(shift))
 }
 
 #[expect(
@@ -37,7 +38,7 @@ const fn bin_of(units: usize) -> usize {
     reason = "an exponent is below 64, and const code has no From"
 )]
 const fn exponent_bins(shift: u32) -> usize {
-    (shift as usize).saturating_mul(STEPS)
+    (shift as usize).wrapping_mul(STEPS)
 }
 
 /// The most sizes that are kept as a list: few in tests, so that they see both.
@@ -245,31 +246,30 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Adds a block.
-    pub(super) fn insert(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+    /// Adds a block that is in no bins, as one of the lot that these are of.
+    #[inline]
+    pub(super) fn enter(&mut self, nodes: &mut Nodes, id: u32, lot: Lot) {
+        nodes.update(id, |node| node.free = Some(lot));
         let size = nodes.at(id).size;
-        self.bytes = self.bytes.saturating_add(size);
-        self.insert_in(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
+        self.bytes = self.bytes.wrapping_add(size);
+        self.insert_in(bin_of(size), nodes, id);
     }
 
-    /// Takes a block out, which is here.
-    pub(super) fn remove(&mut self, unit_log2: u32, nodes: &mut Nodes, id: u32) {
+    /// Takes a block out, which is here, and is nobody's then.
+    #[inline]
+    pub(super) fn leave(&mut self, nodes: &mut Nodes, id: u32) {
         let size = nodes.at(id).size;
-        self.bytes = self.bytes.saturating_sub(size);
-        self.remove_from(bin_of(size.wrapping_shr(unit_log2)), nodes, id);
+        self.bytes = self.bytes.wrapping_sub(size);
+        self.remove_from(bin_of(size), nodes, id);
+        nodes.update(id, |node| node.free = None);
     }
 
     /// Gives a block that is here another start and size.
-    pub(super) fn change(
-        &mut self,
-        unit_log2: u32,
-        nodes: &mut Nodes,
-        id: u32,
-        (start, size): (usize, usize),
-    ) {
+    #[inline]
+    pub(super) fn change(&mut self, nodes: &mut Nodes, id: u32, start: usize, size: usize) {
         let old = nodes.at(id).size;
-        self.bytes = self.bytes.saturating_sub(old).saturating_add(size);
-        let [from, to] = [old, size].map(|size| bin_of(size.wrapping_shr(unit_log2)));
+        self.bytes = self.bytes.wrapping_sub(old).wrapping_add(size);
+        let (from, to) = (bin_of(old), bin_of(size));
         let set = self.sets.get(to);
         let stays = from == to && set.is_some_and(|set| set.stays(nodes, id, size));
         if !stays {
@@ -319,25 +319,20 @@ impl Bins {
 
     /// The smallest block of at least `size` bytes.
     #[inline]
-    pub(super) fn best(&self, unit_log2: u32, nodes: &Nodes, size: usize) -> Option<u32> {
-        let bin = bin_of(size.wrapping_shr(unit_log2));
-        if self.is_occupied(bin)
-            && let Some(id) = self.sets.get(bin)?.best(nodes, size)
-        {
-            return Some(id);
+    pub(super) fn best(&self, nodes: &Nodes, size: usize) -> Option<u32> {
+        let bin = self.next_occupied(bin_of(size))?;
+        match self.sets.get(bin)?.best(nodes, size) {
+            Some(id) => Some(id),
+            None => {
+                let above = self.next_occupied(bin.wrapping_add(1))?;
+                self.sets.get(above)?.best(nodes, size)
+            }
         }
-        let above = self.next_occupied(bin.saturating_add(1))?;
-        self.sets.get(above)?.best(nodes, 0)
     }
 
     /// All blocks of at least `size` bytes, the smallest first.
-    pub(super) fn from(
-        &self,
-        unit_log2: u32,
-        nodes: &Nodes,
-        size: usize,
-    ) -> impl Iterator<Item = u32> {
-        let bin = bin_of(size.wrapping_shr(unit_log2));
+    pub(super) fn from(&self, nodes: &Nodes, size: usize) -> impl Iterator<Item = u32> {
+        let bin = bin_of(size);
         let mut above = bin;
         let larger = std::iter::from_fn(move || {
             above = self.next_occupied(above.saturating_add(1))?;
@@ -370,13 +365,6 @@ impl Bins {
     /// The bytes of all blocks.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    #[inline]
-    fn is_occupied(&self, bin: usize) -> bool {
-        self.occupied
-            .get(bin / 64)
-            .is_some_and(|word| word & bit(bin) != 0)
     }
 
     /// The first bin from `bin` on that holds anything.

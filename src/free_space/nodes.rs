@@ -83,14 +83,33 @@ impl Nodes {
         Some(())
     }
 
-    /// A new node between its neighbours, which know it then.
-    #[inline]
-    pub(super) fn add(&mut self, node: Node) -> Option<u32> {
-        self.reserve(1)?;
+    /// A new node between the end and the start of a segment.
+    pub(super) fn add_edge(&mut self, segment: Segment) -> Option<u32> {
         let id = self.vacant.pop()?;
-        self.update(id, |place| *place = node);
-        self.update(node.before, |before| before.after = id);
-        self.update(node.after, |after| after.before = id);
+        self.update(id, |place| {
+            *place = Node {
+                before: id,
+                after: id,
+                segment,
+                ..EDGE
+            };
+        });
+        Some(id)
+    }
+
+    /// A new node after another, in no bins. `None` if none is vacant.
+    #[inline]
+    pub(super) fn add_after(&mut self, before: u32, start: usize, size: usize) -> Option<u32> {
+        let id = self.vacant.pop()?;
+        let &Node { after, segment, .. } = self.at(before);
+        self.update(id, |place| {
+            (place.start, place.size) = (start, size);
+            (place.before, place.after) = (before, after);
+            place.segment = segment;
+            place.free = None;
+        });
+        self.update(before, |before| before.after = id);
+        self.update(after, |after| after.before = id);
         Some(id)
     }
 
@@ -101,6 +120,13 @@ impl Nodes {
         self.update(before, |before| before.after = after);
         self.update(after, |after| after.before = before);
         self.vacant.push(id);
+    }
+
+    /// Whether a node is all of its segment.
+    #[inline]
+    pub(super) fn is_alone(&self, id: u32) -> bool {
+        let node = self.at(id);
+        node.before == node.after
     }
 
     /// How many nodes there are.

@@ -6,8 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const UNIT_LOG2: u32 = 8;
-const UNIT: usize = 1 << UNIT_LOG2;
+const UNIT: usize = 256;
 
 /// What a unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +49,16 @@ impl Model {
     }
 
     /// Where the best fits are: in which blocks, and from where on.
-    fn best(&self, lot: usize, units: usize, align: usize) -> Vec<usize> {
+    fn best(&self, lot: usize, units: usize, align: usize, end: End) -> Vec<usize> {
         let fits = self.runs(lot).into_iter().filter_map(|(len, start)| {
-            let aligned = start.next_multiple_of(align);
-            let end = start + len * UNIT;
-            (len >= units && aligned + units * UNIT <= end).then_some((len, aligned))
+            let room = (len * UNIT).checked_sub(units * UNIT)?;
+            let mut places = (start..=start + room).step_by(UNIT);
+            let mut aligned = places.by_ref().filter(|place| place % align == 0);
+            let place = match end {
+                End::Low => aligned.next(),
+                End::High => aligned.last(),
+            };
+            Some((len, place?))
         });
         let fits: Vec<_> = fits.collect();
         let smallest = fits.iter().map(|(len, _)| *len).min();
@@ -99,6 +103,7 @@ enum Step {
         lot: usize,
         units: usize,
         align: usize,
+        end: End,
     },
     Give {
         block: usize,
@@ -119,9 +124,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let align = prop_oneof![6 => Just(0), 1 => 1..5_usize].prop_map(|log2| UNIT << log2);
+    let end = prop_oneof![Just(End::Low), Just(End::High)];
     prop_oneof![
-        24 => (0..4_usize, 1..40_usize, align)
-            .prop_map(|(lot, units, align)| Step::Take { lot, units, align }),
+        24 => (0..4_usize, 1..40_usize, align, end)
+            .prop_map(|(lot, units, align, end)| Step::Take { lot, units, align, end }),
         20 => (any::<usize>(), 0..4_usize).prop_map(|(block, lot)| Step::Give { block, lot }),
         1 => Just(Step::NewLot),
         1 => (1..4_usize).prop_map(|lot| Step::Open { lot }),
@@ -134,10 +140,15 @@ fn step() -> impl Strategy<Value = Step> {
 fn apply(space: &mut FreeSpace<usize>, model: &mut Model, next: &mut usize, step: Step) {
     let lots = model.lots.len();
     match step {
-        Step::Take { lot, units, align } => {
+        Step::Take {
+            lot,
+            units,
+            align,
+            end,
+        } => {
             let lot = lot % lots;
-            let best = model.best(lot, units, align);
-            let taken = space.take(model.lots[lot], units * UNIT, align);
+            let best = model.best(lot, units, align, end);
+            let taken = space.take(model.lots[lot], (units * UNIT, align), end);
             assert_eq!(taken.is_none(), best.is_empty());
             if let Some(start) = taken.map(|taken| taken.base + taken.offset) {
                 assert!(best.contains(&start), "{start} of {best:?}");
@@ -233,7 +244,7 @@ proptest! {
     // 256 times 400 steps: more than 100,000 in all.
     #[test]
     fn it_does_what_a_naive_model_does(steps in prop::collection::vec(step(), 400)) {
-        let mut space = FreeSpace::new(UNIT_LOG2);
+        let mut space = FreeSpace::new();
         let mut model = Model { lots: vec![FreeSpace::<usize>::COMMON], ..Model::default() };
         let mut next = UNIT * 1000;
         for step in steps {
@@ -250,24 +261,32 @@ proptest! {
         }
         prop_assert_eq!(space.whole().len(), model.segments.len());
         prop_assert_eq!(space.used_bytes(), 0);
-        prop_assert_eq!(space.nodes.len(), model.segments.len());
+        prop_assert_eq!(space.nodes.len(), 2 * model.segments.len());
     }
 }
 
 #[test]
 fn terabytes_and_the_ends_of_the_address_space_are_no_trouble() {
-    let mut space = FreeSpace::new(UNIT_LOG2);
+    let mut space = FreeSpace::new();
     let tebibyte = 1_usize << 40;
     let top = usize::MAX - tebibyte + 1 - UNIT;
     space.add(UNIT, 2 * tebibyte, UNIT).unwrap();
     space.add(top, tebibyte, top).unwrap();
 
     let low = space
-        .take(FreeSpace::<usize>::COMMON, 2 * tebibyte, UNIT)
+        .take(FreeSpace::<usize>::COMMON, (2 * tebibyte, UNIT), End::Low)
         .unwrap();
-    let none = space.take(FreeSpace::<usize>::COMMON, tebibyte, usize::MAX / 2 + 1);
+    let none = space.take(
+        FreeSpace::<usize>::COMMON,
+        (tebibyte, usize::MAX / 2 + 1),
+        End::Low,
+    );
     let high = space
-        .take(FreeSpace::<usize>::COMMON, tebibyte - UNIT, UNIT)
+        .take(
+            FreeSpace::<usize>::COMMON,
+            (tebibyte - UNIT, UNIT),
+            End::Low,
+        )
         .unwrap();
 
     assert_eq!(none, None);

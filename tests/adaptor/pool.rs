@@ -153,12 +153,38 @@ fn a_block_that_is_not_asked_for_again_is_joined_with_its_neighbours_in_time() {
     drop(create(&pool, 1000).unwrap());
     assert_eq!(pool.status(0).unwrap().cached, 1024);
 
+    // Of a size that is not kept, so that each is searched for.
     for _ in 0..512 {
-        drop(create(&pool, 2 * MIB).unwrap());
+        drop(create(&pool, 3 * MIB).unwrap());
     }
 
     let status = pool.status(0).unwrap();
     assert_eq!((status.cached, status.largest_free), (0, 32 * MIB));
+}
+
+#[test]
+fn a_large_block_has_what_is_kept_joined_first_where_memory_is_short() {
+    for (reserved, cached) in [(32 * MIB, 0), (128 * MIB, 1024)] {
+        let builder = PoolBuilder::new().initial(reserved);
+        let pool = builder.build(fake(128 * MIB));
+        drop(create(&pool, 1000).unwrap());
+
+        let large = create(&pool, 16 * MIB - 2048).unwrap();
+
+        assert_eq!(pool.status(0).unwrap().cached, cached, "of {reserved}");
+        drop(large);
+    }
+}
+
+#[test]
+fn large_blocks_and_small_ones_are_at_different_ends() {
+    let pool = Pool::over(fake(64 * MIB));
+
+    let sizes = [4, 8, 4, 16].map(|mib| create(&pool, mib * MIB).unwrap());
+
+    let [first, rest @ ..] = sizes.each_ref().map(|buffer| buffer.ptr().addr());
+    let offsets = rest.map(|place| place - first);
+    assert_eq!(offsets, [24 * MIB, 4 * MIB, 8 * MIB]);
 }
 
 #[test]
@@ -478,7 +504,7 @@ fn what_a_thread_kept_that_is_gone_is_given_back_in_time() {
     assert_eq!(pool.status(0).unwrap().cached, 256);
 
     // Of sizes that are not kept, so that each is searched for.
-    for _ in 0..4 * 64 {
+    for _ in 0..512 {
         drop(create(&pool, MIB / 2).unwrap());
     }
 

@@ -77,7 +77,7 @@ impl Contestant {
 
     fn all() -> Vec<Self> {
         vec![
-            Self::own::<Own<{ 1 << 20 }>>(),
+            Self::own::<Own<{ 2 << 20 }>>(),
             Self::own::<Own<0>>(),
             Self::own::<OwnGrowing>(),
             Self::peer::<Region<offset_allocator::Allocator>>(),

@@ -15,10 +15,6 @@ use crate::address::DevicePtr;
 use crate::device::Device;
 use crate::layout::DeviceLayout;
 
-/// How many searches there are until some of what is kept is given back, so that
-/// blocks which nobody asks for again are joined with their neighbours.
-const SEARCHES_A_SWEEP: u64 = 4;
-
 /// What a pool has of one device. Persistent memory is in segments of its own.
 #[derive(Debug)]
 pub(super) struct PoolDevice {
@@ -68,17 +64,25 @@ impl PoolDevice {
         // Counted under the lock that is held anyway, so that counting is free.
         let mut heap = self.part(layout).lock();
         heap.searches = heap.searches.wrapping_add(1);
-        if heap.searches.is_multiple_of(SEARCHES_A_SWEEP) && !layout.tag().is_persistent() {
-            let slots = order.map_or(&self.slots, |order| &order.slots);
-            for ptr in slots.sweep() {
-                heap.give(ptr.addr(), order);
-            }
+        if !layout.tag().is_persistent() && heap.is_sweep_due(size) {
+            self.sweep(&mut heap, order);
         }
         let found = heap.take(order, size, align);
         if found.is_some() {
             heap.found = heap.found.wrapping_add(1);
         }
         found
+    }
+
+    /// Gives back what is kept, so that it is joined with its neighbours.
+    fn sweep(&self, heap: &mut Heap, order: Option<&Arc<StreamState>>) {
+        let common = (&self.slots, None);
+        let own = order.map(|state| (&state.slots, order));
+        for (slots, order) in [Some(common), own].into_iter().flatten() {
+            slots.sweep(|ptr| {
+                heap.give(ptr.addr(), order);
+            });
+        }
     }
 
     /// Whether an address is in memory that is held.

@@ -10,12 +10,24 @@ use std::sync::Arc;
 use super::on_stream::StreamState;
 use super::status::PoolStatus;
 use crate::address::DevicePtr;
-use crate::free_space::{FreeSpace, Lot};
+use crate::free_space::{End, FreeSpace, Lot};
 use crate::layout::DeviceLayout;
 use crate::stream::Fence;
 
 /// All sizes are multiples of so many bytes, as an exponent of two.
 pub(super) const UNIT_LOG2: u32 = 8;
+
+/// Blocks of so many bytes or more are taken from the high ends of what is free, and
+/// others from the low ends, so that they are less in each other's way.
+const LARGE: usize = 8 << 20;
+
+/// How many searches there are at most between two sweeps, so that blocks which nobody
+/// asks for again are joined with their neighbours.
+const SEARCHES_A_SWEEP: u64 = 512;
+
+/// A large block that takes a larger part of what is free than one in so many has what is
+/// kept swept first, for it may be in its way.
+const AMPLE: usize = 8;
 
 /// A segment: where it is, and as what it was allocated.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +93,8 @@ pub(super) struct Heap {
     /// Searches for a free block, and those that found one.
     pub(super) searches: u64,
     pub(super) found: u64,
+    /// Searches since the last sweep.
+    unswept: u64,
     /// Whether the blocks that streams keep are of this heap.
     is_cached: bool,
 }
@@ -89,7 +103,7 @@ impl Heap {
     pub(super) fn new(is_cached: bool) -> Self {
         Self {
             is_cached,
-            space: FreeSpace::new(UNIT_LOG2),
+            space: FreeSpace::new(),
             streams: Vec::new(),
             pending: Vec::new(),
             reserved: 0,
@@ -97,7 +111,20 @@ impl Heap {
             past_hits: 0,
             searches: 0,
             found: 0,
+            unswept: 0,
         }
+    }
+
+    /// Whether, before a search for so many bytes, what is kept is to be given back.
+    pub(super) fn is_sweep_due(&mut self, size: usize) -> bool {
+        let free = self.space.bytes_of(FreeSpace::<Base>::COMMON);
+        let is_short = size >= LARGE && size > free / AMPLE;
+        self.unswept = self.unswept.wrapping_add(1);
+        let is_due = is_short || self.unswept >= SEARCHES_A_SWEEP;
+        if is_due {
+            self.unswept = 0;
+        }
+        is_due
     }
 
     /// Takes a block for work in an order: one that was freed in that order, else
@@ -108,15 +135,18 @@ impl Heap {
         size: usize,
         align: usize,
     ) -> Option<DevicePtr> {
+        let end = if size < LARGE { End::Low } else { End::High };
         let own = order.and_then(|order| {
             let at = self.position(order)?;
             let lots = &self.streams.get(at)?.lots;
             let mut found = lots.iter().rev();
-            found.find_map(|own| self.space.take(own.lot, size, align))
+            found.find_map(|own| self.space.take(own.lot, (size, align), end))
         });
         let taken = match own {
             Some(taken) => taken,
-            None => self.space.take(FreeSpace::<Base>::COMMON, size, align)?,
+            None => self
+                .space
+                .take(FreeSpace::<Base>::COMMON, (size, align), end)?,
         };
         taken.base.ptr.checked_add(taken.offset)
     }

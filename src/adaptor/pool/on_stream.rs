@@ -189,13 +189,13 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_device(index)?;
-        if self.core.made_in.is_current()
-            && let Some(units) = cached_units(layout)
+        let device = self.core.device(index)?;
+        if let Some(units) = cached_units(layout)
             && let Some(ptr) = self.state.slots.take(units)
         {
             return Ok(ptr);
         }
-        self.core.allocate(layout, index, Some(&self.state))
+        self.core.allocate(device, layout, Some(&self.state))
     }
 
     unsafe fn deallocate(
@@ -205,7 +205,8 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
         index: DeviceIndex,
     ) -> Result<()> {
         self.check_device(index)?;
-        self.core.free(ptr, layout, index, Some(&self.state))
+        let device = self.core.device(index)?;
+        self.core.free(device, ptr, layout, Some(&self.state))
     }
 
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {

@@ -82,10 +82,11 @@ impl PoolBuilder {
     }
 
     /// Up to which size a few free blocks of each size are kept as they are, for each
-    /// of some groups of threads, to be had without a lock: a thirty-second of
+    /// of some groups of threads, to be had without a lock: a sixteenth of
     /// [`growth`](Self::growth) unless said otherwise, at most 8 MiB; 0 keeps none.
     /// What is kept is not joined with its neighbours, and keeps its segment from
-    /// being unused, before memory is short or many searches have passed it by.
+    /// being unused, before memory is short, a large request takes much of what is
+    /// free, or many searches have passed it by.
     pub fn cache_limit(mut self, bytes: usize) -> Self {
         self.cache_limit = Some(bytes);
         self
@@ -93,7 +94,7 @@ impl PoolBuilder {
 
     /// The size in bytes of the largest blocks that are kept as they are.
     pub(super) fn largest_cached(&self) -> usize {
-        self.cache_limit.unwrap_or(self.growth / 32).min(8 << 20)
+        self.cache_limit.unwrap_or(self.growth / 16).min(8 << 20)
     }
 
     /// How much unused memory is kept: all unless said otherwise. With more, a

@@ -7,7 +7,9 @@
 //! block, a tag that says with the number of the row which size it is. The word is
 //! exchanged as a whole, so there is no lock and no order to lose: whoever takes it
 //! out has the block, and it is of the size that was looked for. Threads are spread
-//! over groups of rows, so that few share a cache line.
+//! over groups of rows, so that few share a cache line; a thread that finds nothing in
+//! its own group looks at those of others, for who frees a block need not be who will
+//! ask for another.
 
 use std::array;
 use std::cell::Cell;
@@ -18,7 +20,7 @@ use std::sync::atomic::AtomicUsize;
 use super::heap::UNIT_LOG2;
 use super::status::Count;
 use crate::address::DevicePtr;
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// How many blocks a row keeps. In a model of all interleavings, as few as can be.
 const DEPTH: usize = if cfg!(all(loom, test)) { 1 } else { 8 };
@@ -40,8 +42,8 @@ pub(super) struct Slots {
     rows_log2: u32,
     /// As many as a power of two.
     groups: Box<[OnceLock<Group>]>,
-    /// Counts sweeps, to sweep another row each time.
-    swept: Count,
+    /// How many groups were made.
+    made: AtomicUsize,
 }
 
 /// The slots of some threads. Aligned so that two share no cache line.
@@ -49,6 +51,9 @@ pub(super) struct Slots {
 #[repr(align(128))]
 struct Group {
     rows: Box<[Row]>,
+    /// Bits of the rows that blocks were put into since the last sweep, by their numbers
+    /// modulo 64.
+    touched: AtomicU64,
     hits: Count,
     /// Counts blocks that gave way, to have another slot give way each time.
     displaced: Count,
@@ -77,7 +82,7 @@ impl Slots {
             largest,
             rows_log2: needed.next_power_of_two().trailing_zeros(),
             groups: (0..groups).map(|_| OnceLock::new()).collect(),
-            swept: Count::default(),
+            made: AtomicUsize::new(0),
         }
     }
 
@@ -92,21 +97,23 @@ impl Slots {
     /// Takes a block of so many units out.
     #[inline]
     pub(super) fn take(&self, units: usize) -> Option<DevicePtr> {
-        let Place { row, tag } = self.place(units)?;
+        let place = self.place(units)?;
         let group = self.group();
-        let row = group.rows.get(row)?;
-        row.0.iter().find_map(|slot| {
-            let word = slot.load(Ordering::Relaxed);
-            if tag_of(word) != tag {
-                return None;
-            }
-            // Pairs with the release in `keep`: what was done with the block before
-            // it was freed comes before what is done with it now.
-            let none = ptr::null_mut();
-            let taken = slot.compare_exchange(word, none, Ordering::Acquire, Ordering::Relaxed);
-            let block = block_of(taken.ok()?);
-            group.hits.add_alone();
-            block
+        let block = match group.take(place) {
+            None if self.made.load(Ordering::Relaxed) > 1 => self.take_of_others(place, group)?,
+            found => found?,
+        };
+        group.hits.add_alone();
+        Some(block)
+    }
+
+    /// Takes a block out that another group keeps.
+    #[inline(never)]
+    fn take_of_others(&self, place: Place, own: &Group) -> Option<DevicePtr> {
+        let mut others = self.groups().filter(|group| !ptr::eq(*group, own));
+        others.find_map(|group| match group.is_touched(place.row) {
+            true => group.take(place),
+            false => None,
         })
     }
 
@@ -114,40 +121,25 @@ impl Slots {
     /// this one, if it is too large, or one that gave way to it.
     #[inline]
     pub(super) fn keep(&self, units: usize, block: DevicePtr) -> Option<DevicePtr> {
-        let Some(Place { row, tag }) = self.place(units) else {
-            return Some(block);
-        };
-        let group = self.group();
-        let Some(row) = group.rows.get(row) else {
-            return Some(block);
-        };
-        if block.addr() & TAG_BITS != 0 {
-            return Some(block);
-        }
-        let word = block.as_raw().map_addr(|addr| addr | tag);
-        let kept = row.0.iter().any(|slot| {
-            let none = ptr::null_mut();
-            slot.load(Ordering::Relaxed).is_null()
-                && slot
-                    .compare_exchange(none, word, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-        });
-        if kept {
-            None
-        } else {
-            group.displace(row, word)
+        match self.place(units) {
+            Some(place) if block.addr() & TAG_BITS == 0 => self.group().keep(place, block),
+            _ => Some(block),
         }
     }
 
-    /// Takes the blocks of one row of each group out, of another row each time. To be
-    /// called by one thread at a time.
+    /// Takes the blocks out of all rows that were put into since the last time, but for
+    /// one now and then that is just being put there.
     #[inline]
-    pub(super) fn sweep(&self) -> impl Iterator<Item = DevicePtr> {
-        self.swept.add_alone();
-        let row = usize::try_from(self.swept.get()).unwrap_or(0) & self.row_mask();
-        let groups = self.groups.iter().filter_map(OnceLock::get);
-        let slots = groups.filter_map(move |group| group.rows.get(row));
-        slots.flat_map(|row| &row.0).filter_map(take_any)
+    pub(super) fn sweep(&self, mut each: impl FnMut(DevicePtr)) {
+        for group in self.groups() {
+            let mut touched = group.take_touched();
+            while let Some(first) = lowest_bit(touched) {
+                let rows = group.rows.iter().skip(first).step_by(64);
+                let slots = rows.flat_map(|row| &row.0);
+                slots.filter_map(take_any).for_each(&mut each);
+                touched &= touched.wrapping_sub(1);
+            }
+        }
     }
 
     /// Takes all blocks out.
@@ -168,8 +160,7 @@ impl Slots {
 
     /// How many blocks were taken out by [`take`](Self::take).
     pub(super) fn hits(&self) -> u64 {
-        let groups = self.groups.iter().filter_map(OnceLock::get);
-        groups.map(|group| group.hits.get()).sum()
+        self.groups().map(|group| group.hits.get()).sum()
     }
 
     /// Where blocks of so many units are, if they are kept at all.
@@ -200,8 +191,13 @@ impl Slots {
     }
 
     fn rows(&self) -> impl Iterator<Item = (usize, &Row)> {
-        let groups = self.groups.iter().filter_map(OnceLock::get);
-        groups.flat_map(|group| group.rows.iter().enumerate())
+        self.groups()
+            .flat_map(|group| group.rows.iter().enumerate())
+    }
+
+    /// The groups that were made.
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter_map(OnceLock::get)
     }
 
     /// The group of this thread.
@@ -210,9 +206,15 @@ impl Slots {
         let mask = self.groups.len().wrapping_sub(1);
         let at = thread_number() & mask;
         match self.groups.get(at) {
-            Some(group) => group.get_or_init(|| Group::new(1_usize.wrapping_shl(self.rows_log2))),
+            Some(group) => group.get_or_init(|| self.make_group()),
             None => Group::none(),
         }
+    }
+
+    #[cold]
+    fn make_group(&self) -> Group {
+        self.made.fetch_add(1, Ordering::Relaxed);
+        Group::new(1_usize.wrapping_shl(self.rows_log2))
     }
 }
 
@@ -226,6 +228,7 @@ impl Group {
     fn new(rows: usize) -> Self {
         Self {
             rows: (0..rows).map(|_| Row::empty()).collect(),
+            touched: AtomicU64::new(0),
             hits: Count::default(),
             displaced: Count::default(),
         }
@@ -236,6 +239,64 @@ impl Group {
     fn none() -> &'static Self {
         static NONE: OnceLock<Group> = OnceLock::new();
         NONE.get_or_init(|| Self::new(0))
+    }
+
+    /// Takes a block out that is kept at a place.
+    #[inline]
+    fn take(&self, Place { row, tag }: Place) -> Option<DevicePtr> {
+        let row = self.rows.get(row)?;
+        row.0.iter().find_map(|slot| {
+            let word = slot.load(Ordering::Relaxed);
+            if tag_of(word) != tag {
+                return None;
+            }
+            // Pairs with the release in `keep`: what was done with the block before
+            // it was freed comes before what is done with it now.
+            let none = ptr::null_mut();
+            let taken = slot.compare_exchange(word, none, Ordering::Acquire, Ordering::Relaxed);
+            block_of(taken.ok()?)
+        })
+    }
+
+    /// Keeps a block at a place. Returns the one that gave way to it, or the block if
+    /// there is no such place.
+    #[inline]
+    fn keep(&self, place: Place, block: DevicePtr) -> Option<DevicePtr> {
+        let Some(row) = self.rows.get(place.row) else {
+            return Some(block);
+        };
+        let word = block.as_raw().map_addr(|addr| addr | place.tag);
+        let kept = row.0.iter().any(|slot| {
+            let none = ptr::null_mut();
+            slot.load(Ordering::Relaxed).is_null()
+                && slot
+                    .compare_exchange(none, word, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+        });
+        let gone = match kept {
+            true => None,
+            false => self.displace(row, word),
+        };
+        if !self.is_touched(place.row) {
+            self.touched.fetch_or(bit_of(place.row), Ordering::Relaxed);
+        }
+        gone
+    }
+
+    /// Whether blocks were put into a row, or one that has a bit with it, since the last
+    /// sweep.
+    #[inline]
+    fn is_touched(&self, row: usize) -> bool {
+        self.touched.load(Ordering::Relaxed) & bit_of(row) != 0
+    }
+
+    /// The bits of all rows that blocks were put into, which are none then.
+    #[inline]
+    fn take_touched(&self) -> u64 {
+        match self.touched.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.touched.swap(0, Ordering::Relaxed),
+        }
     }
 
     /// Puts a word into a full row, and returns the block that was there.
@@ -265,6 +326,19 @@ fn block_of(word: *mut u8) -> Option<DevicePtr> {
 fn take_any(slot: &AtomicPtr<u8>) -> Option<DevicePtr> {
     let occupied = !slot.load(Ordering::Relaxed).is_null();
     block_of(occupied.then(|| slot.swap(ptr::null_mut(), Ordering::Acquire))?)
+}
+
+/// The bit of a row.
+#[inline]
+fn bit_of(row: usize) -> u64 {
+    1_u64.wrapping_shl(u32::try_from(row % 64).unwrap_or(0))
+}
+
+/// The number of the lowest bit of a word.
+#[inline]
+fn lowest_bit(word: u64) -> Option<usize> {
+    let bit = (word != 0).then(|| word.trailing_zeros());
+    usize::try_from(bit?).ok()
 }
 
 /// Spreads sizes that are alike in their low bits over the rows.
@@ -300,6 +374,7 @@ fn block(number: usize) -> DevicePtr {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::HashSet;
+    use std::thread;
 
     use super::*;
 
@@ -356,18 +431,44 @@ mod tests {
     }
 
     #[test]
-    fn as_many_sweeps_as_there_are_rows_leave_nothing() {
-        let slots = Slots::new(4096, 1);
-        for units in 1..100 {
-            assert_eq!(slots.keep(units, block(units)), None);
+    fn a_sweep_takes_what_was_kept_since_the_last() {
+        for largest in [4096, 32_768] {
+            let slots = Slots::new(largest, 1);
+            for _ in 0..2 {
+                let sizes = (1..100).chain((largest - 100)..=largest);
+                let each: HashSet<_> = sizes.map(|units| (units, block(units))).collect();
+                for (units, block) in &each {
+                    assert_eq!(slots.keep(*units, *block), None);
+                }
+
+                let mut swept = HashSet::new();
+                slots.sweep(|block| assert!(swept.insert(block)));
+
+                assert_eq!(swept, each.into_iter().map(|(_, block)| block).collect());
+                assert_eq!((slots.bytes(), slots.hits()), (0, 0));
+            }
+            slots.sweep(|block| panic!("{block}"));
         }
+        Slots::new(0, 1).sweep(|block| panic!("{block}"));
+    }
 
-        let swept = (0..MIN_ROWS).flat_map(|_| slots.sweep());
-        let swept: HashSet<_> = swept.collect();
+    #[test]
+    fn what_one_thread_keeps_another_has() {
+        let slots = Slots::new(64, 4);
+        let kept = |number: usize| {
+            let slots = &slots;
+            move || assert_eq!(slots.keep(3, block(number)), None)
+        };
+        thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(kept(number)).join().expect("no panic");
+            }
+        });
 
-        assert_eq!(swept, (1..100).map(block).collect());
-        assert_eq!((slots.bytes(), slots.hits()), (0, 0));
-        assert_eq!(Slots::new(0, 1).sweep().count(), 0);
+        let had: HashSet<_> = std::iter::from_fn(|| slots.take(3)).collect();
+
+        assert_eq!(had, (0..4).map(block).collect());
+        assert_eq!((slots.take(3), slots.hits()), (None, 4));
     }
 
     #[test]
