@@ -224,9 +224,26 @@ impl<A: DeviceAllocator> Core<A> {
         Err(ErrorKind::ForkedProcess { device }.into())
     }
 
-    /// Allocates in an order, if no block is kept for it.
-    #[inline(never)]
+    /// Allocates in an order.
+    #[inline(always)]
     fn allocate(
+        &self,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+        order: Option<&Arc<StreamState>>,
+    ) -> Result<DevicePtr> {
+        let device = self.device(index)?;
+        if let Some(units) = cached_units(layout)
+            && let Some(ptr) = device.slots_for(order).take(units)
+        {
+            return Ok(ptr);
+        }
+        self.find(device, layout, order)
+    }
+
+    /// Allocates what no block is kept for.
+    #[inline(never)]
+    fn find(
         &self,
         device: &PoolDevice,
         layout: DeviceLayout,
@@ -244,8 +261,25 @@ impl<A: DeviceAllocator> Core<A> {
     }
 
     /// Frees in an order.
+    #[inline(always)]
+    fn deallocate(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        index: DeviceIndex,
+        order: Option<&Arc<StreamState>>,
+    ) -> Result<()> {
+        let device = self.device(index)?;
+        if self.uses.is_empty() {
+            self.put(device, ptr, layout, order)
+        } else {
+            self.put_after_uses(device, ptr, layout, order)
+        }
+    }
+
+    /// Frees a block that others may have when the streams that use it are done.
     #[inline(never)]
-    fn free(
+    fn put_after_uses(
         &self,
         device: &PoolDevice,
         ptr: DevicePtr,
@@ -255,20 +289,32 @@ impl<A: DeviceAllocator> Core<A> {
         let size = units(layout.size()).wrapping_shl(UNIT_LOG2);
         let place = (device.device.index(), ptr.addr());
         let fences = self.uses.fences(place, size, order)?;
-        if !fences.is_empty() {
-            let mut heap = device.part(layout).lock();
-            let given = heap.give_later(ptr.addr(), fences, order.cloned());
-            drop(heap);
-            return given.ok_or_else(|| Self::unknown(device.device, ptr));
+        if fences.is_empty() {
+            return self.put(device, ptr, layout, order);
         }
-        let ptr = match cached_units(layout) {
-            Some(units) => {
-                let slots = order.map_or(&device.slots, |order| &order.slots);
-                slots.keep(units, ptr)
-            }
+        let mut heap = device.part(layout).lock();
+        let given = heap.give_later(ptr.addr(), fences, order.cloned());
+        drop(heap);
+        given.ok_or_else(|| Self::unknown(device.device, ptr))
+    }
+
+    /// Keeps a block that nothing uses, or gives it back, or one that gave way to it.
+    #[inline(always)]
+    fn put(
+        &self,
+        device: &PoolDevice,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        order: Option<&Arc<StreamState>>,
+    ) -> Result<()> {
+        let unkept = match cached_units(layout) {
+            Some(units) => device.slots_for(order).keep(units, ptr),
             None => Some(ptr),
         };
-        ptr.map_or(Ok(()), |ptr| self.give(device, ptr, layout, order))
+        match unkept {
+            Some(ptr) => self.give(device, ptr, layout, order),
+            None => Ok(()),
+        }
     }
 
     /// Gives a block that is not kept back, to be joined with its neighbours. It was
@@ -337,13 +383,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
 
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
-        let device = self.core.device(index)?;
-        if let Some(units) = cached_units(layout)
-            && let Some(ptr) = device.slots.take(units)
-        {
-            return Ok(ptr);
-        }
-        self.core.allocate(device, layout, None)
+        self.core.allocate(layout, index, None)
     }
 
     #[inline]
@@ -353,17 +393,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Pool<A> {
         layout: DeviceLayout,
         index: DeviceIndex,
     ) -> Result<()> {
-        let core = &*self.core;
-        let device = core.device(index)?;
-        if let Some(units) = cached_units(layout)
-            && core.uses.is_empty()
-        {
-            return match device.slots.keep(units, ptr) {
-                None => Ok(()),
-                Some(ptr) => core.give(device, ptr, layout, None),
-            };
-        }
-        core.free(device, ptr, layout, None)
+        self.core.deallocate(ptr, layout, index, None)
     }
 
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {

@@ -6,12 +6,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::instructions;
 use crate::lap::{Lap, lap};
 use crate::peer::{Peer, Room};
 use crate::random::Random;
 
 /// Pairs of a lap, if there is time.
 const PAIRS: usize = 20_000;
+/// Pairs of which the instructions are counted.
+const COUNTED: usize = 2_000;
 /// The longest lap.
 const LONGEST: Duration = Duration::from_millis(150);
 /// The longest that a peer may take to get so far.
@@ -40,8 +43,8 @@ impl<P: Peer> Crowd<P> {
         self.peer.free(block);
     }
 
-    /// With `count` live blocks, or `None` if that takes too long.
-    fn gather(count: usize) -> Option<Self> {
+    /// With `count` live blocks, or `None` if that takes longer than `patience`.
+    fn gather(count: usize, patience: Duration) -> Option<Self> {
         let begun = Instant::now();
         let most = count + count / 2;
         let bytes = (most * (300 << 10)).next_power_of_two();
@@ -53,13 +56,13 @@ impl<P: Peer> Crowd<P> {
         let mut gathered = || {
             for at in 0..most {
                 crowd.allocate()?;
-                if at % 64 == 0 && begun.elapsed() > PATIENCE {
+                if at % 64 == 0 && begun.elapsed() > patience {
                     return None;
                 }
             }
             for at in 0..most - count {
                 crowd.free();
-                if at % 64 == 0 && begun.elapsed() > PATIENCE {
+                if at % 64 == 0 && begun.elapsed() > patience {
                     return None;
                 }
             }
@@ -70,6 +73,17 @@ impl<P: Peer> Crowd<P> {
             crowd.end();
         }
         gathered.map(|()| crowd)
+    }
+
+    fn replace(&mut self) {
+        self.free();
+        self.allocate().expect("room");
+    }
+
+    /// The part that is looked at from outside: see `instructions`.
+    #[inline(never)]
+    fn counted(&mut self) {
+        (0..COUNTED).for_each(|_| self.replace());
     }
 
     fn end(&mut self) {
@@ -87,16 +101,27 @@ impl<P: Peer> Drop for Crowd<P> {
 
 /// Laps among `count` live blocks, if the peer gets so far.
 pub(crate) fn laps<P: Peer>(count: usize) -> Option<Lap> {
-    let mut crowd = Crowd::<P>::gather(count)?;
+    let mut crowd = Crowd::<P>::gather(count, PATIENCE)?;
     Some(lap(move || {
         let begun = Instant::now();
         for pair in 0..PAIRS {
-            crowd.free();
-            crowd.allocate().expect("room");
+            crowd.replace();
             if pair % 64 == 63 && begun.elapsed() > LONGEST {
                 return 2 * pair + 2;
             }
         }
         2 * PAIRS
     }))
+}
+
+/// Requests among `count` live blocks, in [`Crowd::counted`] alone.
+pub(crate) fn among<P: Peer>(count: usize) -> Option<()> {
+    Crowd::<P>::gather(count, Duration::MAX)?.counted();
+    Some(())
+}
+
+/// The instructions of a request of this program's `form` among `count` live blocks.
+pub(crate) fn instructions(form: &str, count: usize) -> Option<f64> {
+    let total = instructions::of(&["among", form, &count.to_string()])?;
+    Some(total as f64 / (2 * COUNTED) as f64)
 }

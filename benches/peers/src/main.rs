@@ -3,8 +3,9 @@
 //! `benches/peers/report.sh` puts what this prints into `benches/README.md`. Parts:
 //! `peers traces`, `peers threads`, `peers crowd`, `peers hits`; `peers list` says
 //! what there is. For a profiler, `peers one NAME TRACE` has one allocator serve
-//! one trace twice, the second time in a function named `counted`, and
-//! `peers hit NAME SIZE COUNT` does so many pairs in one.
+//! one trace twice, the second time in a function named `counted`,
+//! `peers among NAME COUNT` makes requests among so many live blocks in one, and
+//! `peers hit NAME SIZE COUNT` does so many pairs.
 
 mod crowd;
 mod hits;
@@ -36,13 +37,17 @@ fn main() -> ExitCode {
         ["hits"] => run(&[report::hits]),
         ["list"] => run(&[report::list]),
         ["one", name, trace] => report::one(name, trace),
+        ["among", name, count] => report::among(name, count),
         ["hit", name, size, count] => report::hit(name, size, count),
         _ => None,
     };
     match understood {
         Some(()) => ExitCode::SUCCESS,
         None => {
-            eprintln!("peers [traces|threads|crowd|hits|list|one NAME TRACE|hit NAME SIZE COUNT]");
+            eprintln!(
+                "peers [traces|threads|crowd|hits|list|one NAME TRACE|among NAME COUNT|\
+                 hit NAME SIZE COUNT]"
+            );
             ExitCode::FAILURE
         }
     }

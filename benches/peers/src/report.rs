@@ -34,6 +34,7 @@ struct Form {
     twice: fn(&Trace),
     memory: fn(&Trace) -> Memory,
     crowd: fn(usize) -> Option<Lap>,
+    among: fn(usize) -> Option<()>,
 }
 
 impl Form {
@@ -43,6 +44,7 @@ impl Form {
             twice: serve::twice::<P>,
             memory: serve::memory::<P>,
             crowd: crowd::laps::<P>,
+            among: crowd::among::<P>,
         }
     }
 }
@@ -123,13 +125,22 @@ pub(crate) fn list() {
     }
 }
 
-pub(crate) fn one(name: &str, trace_name: &str) -> Option<()> {
-    let trace = trace(trace_name)?;
+/// Does something with the form of a name.
+fn with_form<T>(name: &str, act: impl FnOnce(&Form) -> T) -> Option<T> {
     let contestants = Contestant::all();
     let mut forms = contestants.iter().flat_map(Contestant::forms).flatten();
     let (_, form) = forms.find(|(of, _)| of == name)?;
-    (form.twice)(&trace);
-    Some(())
+    Some(act(form))
+}
+
+pub(crate) fn one(name: &str, trace_name: &str) -> Option<()> {
+    let trace = trace(trace_name)?;
+    with_form(name, |form| (form.twice)(&trace))
+}
+
+pub(crate) fn among(name: &str, count: &str) -> Option<()> {
+    let count = count.parse().ok()?;
+    with_form(name, |form| (form.among)(count))?
 }
 
 pub(crate) fn hit(name: &str, size: &str, count: &str) -> Option<()> {
@@ -208,26 +219,31 @@ pub(crate) fn traces() {
 /// A name, and what makes laps of a count.
 type Row = (String, Box<dyn Fn(usize) -> Option<Lap>>);
 
-/// A column of laps for each of `counts`, with the allocators as rows.
+/// A column of laps for each of `counts`, with the allocators as rows. Returns what the
+/// last column took, in nanoseconds.
 fn by_count(
     counts: &[usize],
     title: impl Fn(usize) -> String,
     rows: &[Row],
     cell: impl Fn(Option<f64>) -> String,
-) {
+) -> Vec<Option<f64>> {
+    let mut last = Vec::new();
     let mut cells: Vec<Vec<String>> = rows.iter().map(|(name, _)| vec![name.clone()]).collect();
     for &count in counts {
         let mut laps: Vec<_> = rows.iter().map(|(_, lap)| lap(count)).collect();
-        for (cells, ns) in cells.iter_mut().zip(best(&mut laps, ROUNDS)) {
-            cells.push(cell(ns));
+        last = best(&mut laps, ROUNDS);
+        for (cells, ns) in cells.iter_mut().zip(&last) {
+            cells.push(cell(*ns));
         }
     }
+    print(&head_by_count(counts, title), &cells);
+    last
+}
+
+fn head_by_count(counts: &[usize], title: impl Fn(usize) -> String) -> Vec<String> {
     let titles = counts.iter().map(|&count| title(count));
-    let head: Vec<_> = ["allocator".to_string()]
-        .into_iter()
-        .chain(titles)
-        .collect();
-    print(&head, &cells);
+    let first = ["allocator".to_string()].into_iter();
+    first.chain(titles).collect()
 }
 
 pub(crate) fn threads() {
@@ -259,7 +275,16 @@ pub(crate) fn crowd() {
         }
     }
     let title = |count: usize| number(Some(count as f64), 0);
-    by_count(&CROWDS, title, &rows, |ns| number(ns, 0));
+    let last = by_count(&CROWDS, title, &rows, |ns| number(ns, 0));
+
+    println!("Instructions of such a request.\n");
+    let quick = rows.iter().zip(last);
+    let quick = quick.filter(|(_, ns)| ns.is_some_and(|ns| ns < SLOW));
+    let cells = quick.map(|((name, _), _)| {
+        let counts = CROWDS.map(|count| number(crowd::instructions(name, count), 0));
+        [name.clone()].into_iter().chain(counts).collect()
+    });
+    print(&head_by_count(&CROWDS, title), &cells.collect::<Vec<_>>());
 }
 
 pub(crate) fn hits() {

@@ -49,6 +49,12 @@ impl PoolDevice {
         }
     }
 
+    /// The blocks that are kept for an order.
+    #[inline]
+    pub(super) fn slots_for<'a>(&'a self, order: Option<&'a Arc<StreamState>>) -> &'a Slots {
+        order.map_or(&self.slots, |order| &order.slots)
+    }
+
     pub(super) fn parts(&self) -> [&Mutex<Heap>; 2] {
         [&self.transient, &self.persistent]
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::slots::Slots;
-use super::{Core, Pool, cached_units};
+use super::{Core, Pool};
 use crate::address::DevicePtr;
 use crate::allocator::{DeviceAllocator, MemoryInfo, forward, guarded};
 use crate::device::{Device, DeviceIndex};
@@ -189,13 +189,7 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
     #[inline]
     fn allocate(&self, layout: DeviceLayout, index: DeviceIndex) -> Result<DevicePtr> {
         self.check_device(index)?;
-        let device = self.core.device(index)?;
-        if let Some(units) = cached_units(layout)
-            && let Some(ptr) = self.state.slots.take(units)
-        {
-            return Ok(ptr);
-        }
-        self.core.allocate(device, layout, Some(&self.state))
+        self.core.allocate(layout, index, Some(&self.state))
     }
 
     unsafe fn deallocate(
@@ -205,8 +199,7 @@ unsafe impl<A: StreamOrdered> DeviceAllocator for PoolOnStream<A> {
         index: DeviceIndex,
     ) -> Result<()> {
         self.check_device(index)?;
-        let device = self.core.device(index)?;
-        self.core.free(device, ptr, layout, Some(&self.state))
+        self.core.deallocate(ptr, layout, index, Some(&self.state))
     }
 
     fn memory_info(&self, index: DeviceIndex) -> Result<Option<MemoryInfo>> {

@@ -95,7 +95,7 @@ impl Slots {
     }
 
     /// Takes a block of so many units out.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, units: usize) -> Option<DevicePtr> {
         let place = self.place(units)?;
         let group = self.group();
@@ -119,7 +119,7 @@ impl Slots {
 
     /// Keeps a block of so many units. Returns a block for which there is no room:
     /// this one, if it is too large, or one that gave way to it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn keep(&self, units: usize, block: DevicePtr) -> Option<DevicePtr> {
         match self.place(units) {
             Some(place) if block.addr() & TAG_BITS == 0 => self.group().keep(place, block),
@@ -245,17 +245,20 @@ impl Group {
     #[inline]
     fn take(&self, Place { row, tag }: Place) -> Option<DevicePtr> {
         let row = self.rows.get(row)?;
-        row.0.iter().find_map(|slot| {
+        for slot in &row.0 {
             let word = slot.load(Ordering::Relaxed);
-            if tag_of(word) != tag {
-                return None;
-            }
+            let none = ptr::null_mut();
             // Pairs with the release in `keep`: what was done with the block before
             // it was freed comes before what is done with it now.
-            let none = ptr::null_mut();
-            let taken = slot.compare_exchange(word, none, Ordering::Acquire, Ordering::Relaxed);
-            block_of(taken.ok()?)
-        })
+            if tag_of(word) == tag
+                && slot
+                    .compare_exchange(word, none, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return block_of(word);
+            }
+        }
+        None
     }
 
     /// Keeps a block at a place. Returns the one that gave way to it, or the block if
@@ -278,9 +281,14 @@ impl Group {
             false => self.displace(row, word),
         };
         if !self.is_touched(place.row) {
-            self.touched.fetch_or(bit_of(place.row), Ordering::Relaxed);
+            self.touch(place.row);
         }
         gone
+    }
+
+    #[cold]
+    fn touch(&self, row: usize) {
+        self.touched.fetch_or(bit_of(row), Ordering::Relaxed);
     }
 
     /// Whether blocks were put into a row, or one that has a bit with it, since the last
