@@ -295,7 +295,7 @@ impl<A: DeviceAllocator> Core<A> {
         let mut heap = device.part(layout).lock();
         let given = heap.give_later(ptr.addr(), fences, order.cloned());
         drop(heap);
-        given.ok_or_else(|| Self::unknown(device.device, ptr))
+        given.map_err(|_fences| Self::unknown(device.device, ptr))
     }
 
     /// Keeps a block that nothing uses, or gives it back, or one that gave way to it.

@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "a test double of an unsafe trait")]
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use device_memory::adaptor::{
@@ -17,6 +17,8 @@ use device_memory::{
     Attempt, Device, DeviceAllocator, DeviceIndex, DeviceLayout, DeviceMemoryBuffer, DevicePtr,
     DeviceType, Error, ErrorKind, Operation, Result,
 };
+
+use crate::callbacks::in_time;
 
 const MIB: usize = 1 << 20;
 const CUDA_0: Device = Device::new(DeviceType::Cuda, 0);
@@ -31,6 +33,9 @@ struct Stream {
     fences: AtomicU64,
     waits: AtomicU64,
     broken: AtomicBool,
+    /// What its fences ask when they are dropped.
+    pool: OnceLock<Weak<Pool<Streams>>>,
+    asked: AtomicU64,
 }
 
 impl Stream {
@@ -62,6 +67,15 @@ impl Stream {
 
 #[derive(Debug)]
 struct Mark(Arc<Stream>, u64);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.pool.get().and_then(Weak::upgrade) {
+            pool.status(0).unwrap();
+            self.0.asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Fence for Mark {
     fn is_done(&self) -> Result<bool> {
@@ -453,6 +467,29 @@ fn a_use_that_no_fence_can_be_had_for_leaves_the_block_allocated() {
     failure.buffer.free().unwrap();
     assert_eq!(second.fences(), 1);
     assert_eq!(pool.trim(0).unwrap(), MIB);
+}
+
+#[test]
+fn fences_are_dropped_under_no_lock() {
+    in_time("a fence that is dropped", || {
+        let (_, pool, [(_, one), (second, _)]) = rig();
+        let pool = Arc::new(pool);
+        second.pool.set(Arc::downgrade(&pool)).unwrap();
+        let block = create(&one, 100).unwrap();
+        let free = block.ptr().checked_add(MIB / 2).unwrap();
+        let layout = DeviceLayout::from_size(100).unwrap();
+
+        pool.record_use(free, 0, &second).unwrap();
+        // SAFETY: nothing is there, so it is refused, and nothing is freed.
+        let refused = unsafe { one.deallocate(free, layout, 0) };
+        assert!(refused.is_err());
+        assert_eq!(second.asked.load(Ordering::Relaxed), 1);
+
+        pool.record_use(block.ptr(), 0, &second).unwrap();
+        drop(block);
+        pool.trim(0).unwrap();
+        assert_eq!(second.asked.load(Ordering::Relaxed), 2);
+    });
 }
 
 #[test]

@@ -161,20 +161,24 @@ impl Heap {
         self.space.give(start, lot)
     }
 
-    /// Gives a block back that others may have only when all fences are done.
+    /// Gives a block back that others may have only when all fences are done. If no
+    /// block starts there, the fences are the caller's to drop, once the lock is not
+    /// held.
     pub(super) fn give_later(
         &mut self,
         start: usize,
         fences: Vec<Arc<dyn Fence>>,
         order: Option<Arc<StreamState>>,
-    ) -> Option<()> {
-        self.space.size_of(start)?;
+    ) -> Result<(), Vec<Arc<dyn Fence>>> {
+        if self.space.size_of(start).is_none() {
+            return Err(fences);
+        }
         self.pending.push(Pending {
             start,
             fences,
             order,
         });
-        Some(())
+        Ok(())
     }
 
     /// Adds a segment. `None` if there are too many.

@@ -110,7 +110,7 @@ impl PoolBuilder {
     ///
     /// It is called under no lock, on the thread that allocates, with the report
     /// that would be the error. It may allocate and free, of this pool too: what it
-    /// asks for itself calls no hook again. One that panics counts as `false`.
+    /// asks for on that thread calls no hook again. One that panics counts as `false`.
     pub fn on_out_of_memory(
         mut self,
         hook: impl Fn(&OutOfMemory) -> bool + Send + Sync + 'static,

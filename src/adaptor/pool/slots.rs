@@ -312,7 +312,7 @@ impl Group {
     fn displace(&self, row: &Row, word: *mut u8) -> Option<DevicePtr> {
         self.displaced.add_alone();
         let turn = usize::try_from(self.displaced.get()).unwrap_or(0);
-        let slot = row.0.get(turn % DEPTH)?;
+        let slot = row.0.get(turn.wrapping_rem(DEPTH))?;
         block_of(slot.swap(word, Ordering::AcqRel))
     }
 }
