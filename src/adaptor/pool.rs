@@ -10,6 +10,7 @@ mod heap;
 mod ladder;
 mod on_stream;
 mod options;
+mod slot;
 mod slots;
 mod status;
 mod turn;
@@ -41,7 +42,9 @@ use on_stream::{StreamState, Uses};
 ///   high end if it is 8 MiB or more, so that large blocks and small ones are less in
 ///   each other's way. Free neighbours are joined at once.
 /// - A few free blocks of each size are kept as they are, for a few groups of
-///   threads, and are had and given back by one atomic exchange.
+///   threads, and are had and given back by one atomic exchange: small ones always, and
+///   those of any size while memory is ample
+///   ([`cache_limit`](PoolBuilder::cache_limit)).
 /// - Memory with a persistent [tag](crate::Tag) has segments of its own, so that
 ///   weights do not keep apart what comes and goes.
 /// - A block that is given back may be another's at once: that is what
@@ -68,9 +71,8 @@ use on_stream::{StreamState, Uses};
 /// A block that is kept: one atomic exchange to have, one to give. Others: a lock of
 /// the device, and a search that costs the logarithm of the number of free blocks of
 /// about its size. Blocks aligned to more than 256 bytes may cost a look at all that
-/// are large enough. About 100 bytes of host memory a block; 4 KiB for each group of
-/// threads and each stream, more with a [`cache_limit`](PoolBuilder::cache_limit) above
-/// 4 MiB.
+/// are large enough. About 100 bytes of host memory a block; 8 KiB for each group of
+/// threads and each stream.
 ///
 /// # Threads
 ///
@@ -206,13 +208,8 @@ impl<A: DeviceAllocator> Core<A> {
         };
         self.check_process(index)?;
         let at = self.at(index);
-        let made = || Box::new(PoolDevice::new(at, self.largest_cached()));
+        let made = || Box::new(PoolDevice::new(at, &self.options));
         Ok(device.get_or_init(made))
-    }
-
-    /// The size in units of the largest blocks that are kept as they are.
-    fn largest_cached(&self) -> usize {
-        self.options.largest_cached().wrapping_shr(UNIT_LOG2)
     }
 
     /// Checks that this is the process that the pool was made in.
@@ -234,7 +231,7 @@ impl<A: DeviceAllocator> Core<A> {
     ) -> Result<DevicePtr> {
         let device = self.device(index)?;
         if let Some(units) = cached_units(layout)
-            && let Some(ptr) = device.slots_for(order).take(units)
+            && let Some(ptr) = device.take_kept(units, order)
         {
             return Ok(ptr);
         }
@@ -308,7 +305,7 @@ impl<A: DeviceAllocator> Core<A> {
         order: Option<&Arc<StreamState>>,
     ) -> Result<()> {
         let unkept = match cached_units(layout) {
-            Some(units) => device.slots_for(order).keep(units, ptr),
+            Some(units) => device.keep(units, ptr, order),
             None => Some(ptr),
         };
         match unkept {
@@ -326,8 +323,7 @@ impl<A: DeviceAllocator> Core<A> {
         layout: DeviceLayout,
         order: Option<&Arc<StreamState>>,
     ) -> Result<()> {
-        let given = device.part(layout).lock().give(ptr.addr(), order);
-        match given {
+        match device.give(ptr, layout, order) {
             Some(whole) => {
                 if whole && self.options.release_threshold < usize::MAX {
                     self.release_excess(device);

@@ -131,6 +131,55 @@ fn the_smallest_block_that_holds_a_request_is_given() {
 }
 
 #[test]
+fn large_blocks_are_kept_while_three_times_as_much_is_held_as_was_ever_in_use() {
+    let pool = PoolBuilder::new()
+        .initial(4096 * MIB)
+        .build(fake(4096 * MIB));
+    let first = create(&pool, 16 * MIB).unwrap();
+    let place = first.ptr();
+    drop(first);
+    assert_eq!(pool.status(0).unwrap().cached, 16 * MIB);
+
+    let again = create(&pool, 16 * MIB).unwrap();
+
+    assert_eq!(again.ptr(), place);
+    assert_eq!(pool.counters(0).unwrap().cache_hits, 1);
+    let larger_than_a_64th = create(&pool, 65 * MIB).unwrap();
+    drop(larger_than_a_64th);
+    assert_eq!(pool.status(0).unwrap().cached, 0);
+    let most = create(&pool, 1400 * MIB).unwrap();
+    drop((again, most));
+    assert_eq!(pool.status(0).unwrap().cached, 0);
+    assert_eq!(pool.status(0).unwrap().largest_free, 4096 * MIB);
+}
+
+#[test]
+fn a_limit_of_what_is_kept_holds_however_much_is_free() {
+    for (limit, kept) in [(0, 0), (16 * MIB - 1, 0), (16 * MIB, 16 * MIB)] {
+        let pool = PoolBuilder::new().initial(4096 * MIB).cache_limit(limit);
+        let pool = pool.build(fake(4096 * MIB));
+
+        drop(create(&pool, 16 * MIB).unwrap());
+
+        assert_eq!(pool.status(0).unwrap().cached, kept, "{limit}");
+    }
+}
+
+#[test]
+fn a_large_block_that_is_kept_is_there_for_a_request_that_needs_its_room() {
+    let pool = PoolBuilder::new().initial(4096 * MIB).limit(4096 * MIB);
+    let pool = pool.build(fake(4096 * MIB));
+    let places = [48; 16].map(|mib| create(&pool, mib * MIB).unwrap());
+    drop(places);
+    assert!(pool.status(0).unwrap().cached > 0);
+
+    let whole = create(&pool, 4096 * MIB).unwrap();
+
+    assert_eq!(whole.size(), 4096 * MIB);
+    assert_eq!(pool.status(0).unwrap().cached, 0);
+}
+
+#[test]
 fn a_small_block_that_was_freed_is_had_again_without_a_search() {
     let pool = Pool::over(fake(64 * MIB));
     let place = create(&pool, 1000).unwrap().ptr();

@@ -24,7 +24,7 @@ fn pairs(name: &str, size: usize) -> Box<dyn FnMut(usize)> {
         "malloc" => heap(16),
         "malloc, aligned" => heap(UNIT),
         _ => {
-            let mut pool = Caller::<Own<{ 2 << 20 }>>::over(&Room::new(1 << 30, 16));
+            let mut pool = Caller::<Own<true>>::over(&Room::new(1 << 30, 16));
             Box::new(move |count| {
                 counted(count, || {
                     let block = pool.allocate(black_box(size)).expect("room");

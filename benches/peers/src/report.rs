@@ -79,8 +79,8 @@ impl Contestant {
 
     fn all() -> Vec<Self> {
         vec![
-            Self::own::<Own<{ 2 << 20 }>>(),
-            Self::own::<Own<0>>(),
+            Self::own::<Own<true>>(),
+            Self::own::<Own<false>>(),
             Self::own::<OwnGrowing>(),
             Self::peer::<Region<offset_allocator::Allocator>>(),
             Self::peer::<Region<RangeAllocator<usize>>>(),

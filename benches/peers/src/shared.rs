@@ -22,21 +22,24 @@ pub(crate) trait Recipe: Send + Sync + 'static {
     fn over(room: &Room) -> Self::Allocator;
 }
 
-/// The pool, with all its memory from the beginning, that keeps blocks of up to so many
-/// bytes, or none.
-pub(crate) struct Own<const CACHED: usize>;
+/// The pool, with all its memory from the beginning, that keeps blocks or none.
+pub(crate) struct Own<const KEEPS: bool>;
 
-impl<const CACHED: usize> Recipe for Own<CACHED> {
+impl<const KEEPS: bool> Recipe for Own<KEEPS> {
     type Allocator = Pool<FakeDevice>;
-    const NAME: &'static str = match CACHED {
-        0 => "pool, nothing kept",
-        _ => "pool",
+    const NAME: &'static str = match KEEPS {
+        true => "pool",
+        false => "pool, nothing kept",
     };
     const GROWS: bool = false;
 
     fn over(room: &Room) -> Pool<FakeDevice> {
         let options = PoolBuilder::new().initial(room.bytes).limit(room.bytes);
-        options.cache_limit(CACHED).build(room.device.clone())
+        let options = match KEEPS {
+            true => options,
+            false => options.cache_limit(0),
+        };
+        options.build(room.device.clone())
     }
 }
 

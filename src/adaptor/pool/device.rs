@@ -3,11 +3,13 @@
 //! Rank 4. Part of `adaptor::pool`. Imports the words.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use super::heap::{Heap, UNIT_LOG2};
 use super::on_stream::StreamState;
+use super::options::PoolBuilder;
 use super::slots::Slots;
 use super::status::{PoolCounters, PoolStatus, Tally};
 use super::turn::Turn;
@@ -22,6 +24,12 @@ pub(super) struct PoolDevice {
     pub(super) transient: Mutex<Heap>,
     pub(super) persistent: Mutex<Heap>,
     pub(super) slots: Slots,
+    /// The size in units of the largest blocks that are always kept.
+    largest: usize,
+    /// Whether larger ones are while memory is ample, and the size of the largest that
+    /// are now.
+    keeps_large: bool,
+    ample: AtomicUsize,
     pub(super) tally: Tally,
     /// Keeps threads on the ladder from taking what another makes free, and more
     /// segments than are needed.
@@ -29,12 +37,15 @@ pub(super) struct PoolDevice {
 }
 
 impl PoolDevice {
-    pub(super) fn new(device: Device, largest_cached: usize) -> Self {
+    pub(super) fn new(device: Device, options: &PoolBuilder) -> Self {
         Self {
             device,
             transient: Mutex::new(Heap::new(true)),
             persistent: Mutex::new(Heap::new(false)),
-            slots: Slots::new(largest_cached, Slots::groups_here()),
+            slots: Slots::new(Slots::groups_here()),
+            largest: options.largest_cached(),
+            keeps_large: options.keeps_large(),
+            ample: AtomicUsize::new(0),
             tally: Tally::default(),
             turn: Turn::default(),
         }
@@ -51,8 +62,44 @@ impl PoolDevice {
 
     /// The blocks that are kept for an order.
     #[inline]
-    pub(super) fn slots_for<'a>(&'a self, order: Option<&'a Arc<StreamState>>) -> &'a Slots {
+    fn slots_for<'a>(&'a self, order: Option<&'a Arc<StreamState>>) -> &'a Slots {
         order.map_or(&self.slots, |order| &order.slots)
+    }
+
+    /// Takes a block of so many units out that is kept for an order.
+    #[inline(always)]
+    pub(super) fn take_kept(
+        &self,
+        units: usize,
+        order: Option<&Arc<StreamState>>,
+    ) -> Option<DevicePtr> {
+        let slots = self.slots_for(order);
+        match units <= self.largest {
+            true => slots.take(units),
+            false => slots.take_seldom(units),
+        }
+    }
+
+    /// Keeps a block of so many units in an order. Returns a block that is not kept: this
+    /// one, or one that gave way to it.
+    #[inline(always)]
+    pub(super) fn keep(
+        &self,
+        units: usize,
+        block: DevicePtr,
+        order: Option<&Arc<StreamState>>,
+    ) -> Option<DevicePtr> {
+        let is_kept = units.wrapping_sub(1) < self.largest || self.is_ample(units);
+        match is_kept && block.is_aligned_to(1 << UNIT_LOG2) {
+            true => self.slots_for(order).keep(units, block),
+            false => Some(block),
+        }
+    }
+
+    /// Whether enough is free that a block of so many units may be kept.
+    #[inline(never)]
+    fn is_ample(&self, units: usize) -> bool {
+        (1..=self.ample.load(Ordering::Relaxed)).contains(&units)
     }
 
     pub(super) fn parts(&self) -> [&Mutex<Heap>; 2] {
@@ -77,7 +124,30 @@ impl PoolDevice {
         if found.is_some() {
             heap.found = heap.found.wrapping_add(1);
         }
+        self.note(layout, &mut heap);
         found
+    }
+
+    /// Gives a block back that is not kept, as [`Heap::give`] does.
+    pub(super) fn give(
+        &self,
+        ptr: DevicePtr,
+        layout: DeviceLayout,
+        order: Option<&Arc<StreamState>>,
+    ) -> Option<bool> {
+        let mut heap = self.part(layout).lock();
+        let given = heap.give(ptr.addr(), order);
+        self.note(layout, &mut heap);
+        given
+    }
+
+    /// Notes how large blocks may be that are kept, now that memory was taken or given
+    /// back.
+    pub(super) fn note(&self, layout: DeviceLayout, heap: &mut Heap) {
+        if self.keeps_large && !layout.tag().is_persistent() {
+            let units = heap.ample().wrapping_shr(UNIT_LOG2);
+            self.ample.store(units, Ordering::Relaxed);
+        }
     }
 
     /// Gives back what is kept, so that it is joined with its neighbours.
@@ -89,6 +159,7 @@ impl PoolDevice {
                 heap.give(ptr.addr(), order);
             });
         }
+        heap.swept(self.slots.made());
     }
 
     /// Whether an address is in memory that is held.

@@ -21,13 +21,20 @@ pub(super) const UNIT_LOG2: u32 = 8;
 /// others from the low ends, so that they are less in each other's way.
 const LARGE: usize = 8 << 20;
 
-/// How many searches there are at most between two sweeps, so that blocks which nobody
-/// asks for again are joined with their neighbours.
+/// How many searches there are at most between two sweeps, for each group of threads that
+/// keep blocks, so that blocks which nobody asks for again are joined with their neighbours.
 const SEARCHES_A_SWEEP: u64 = 512;
 
 /// A large block that takes a larger part of what is free than one in so many has what is
 /// kept swept first, for it may be in its way.
 const AMPLE: usize = 8;
+
+/// Memory is ample while so many times as much is held as was ever in use.
+const ROOMY: usize = 3;
+
+/// Where memory is ample, a block that is kept is no more than one part in so many of what
+/// is free.
+const PART: usize = 64;
 
 /// A segment: where it is, and as what it was allocated.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +100,9 @@ pub(super) struct Heap {
     /// Searches for a free block, and those that found one.
     pub(super) searches: u64,
     pub(super) found: u64,
-    /// Searches since the last sweep.
+    /// The most bytes that were in blocks which were not given back.
+    peak: usize,
+    /// Searches before the next sweep.
     unswept: u64,
     /// Whether the blocks that streams keep are of this heap.
     is_cached: bool,
@@ -111,20 +120,37 @@ impl Heap {
             past_hits: 0,
             searches: 0,
             found: 0,
-            unswept: 0,
+            peak: 0,
+            unswept: SEARCHES_A_SWEEP,
         }
     }
 
     /// Whether, before a search for so many bytes, what is kept is to be given back.
     pub(super) fn is_sweep_due(&mut self, size: usize) -> bool {
-        let free = self.space.bytes_of(FreeSpace::<Base>::COMMON);
+        let free = self.free();
         let is_short = size >= LARGE && size > free / AMPLE;
-        self.unswept = self.unswept.wrapping_add(1);
-        let is_due = is_short || self.unswept >= SEARCHES_A_SWEEP;
-        if is_due {
-            self.unswept = 0;
+        self.unswept = self.unswept.wrapping_sub(1);
+        is_short || self.unswept == 0
+    }
+
+    /// What so many groups of threads kept was given back.
+    pub(super) fn swept(&mut self, groups: u64) {
+        self.unswept = SEARCHES_A_SWEEP.saturating_mul(groups.max(1));
+    }
+
+    /// How large blocks may be of which free ones are in nobody's way: such a part of
+    /// what is free, if much more is held than was ever in use.
+    pub(super) fn ample(&mut self) -> usize {
+        self.peak = self.peak.max(self.used());
+        match self.reserved / ROOMY >= self.peak {
+            true => self.free() / PART,
+            false => 0,
         }
-        is_due
+    }
+
+    /// The bytes that anybody may have.
+    pub(super) fn free(&self) -> usize {
+        self.space.bytes_of(FreeSpace::<Base>::COMMON)
     }
 
     /// Takes a block for work in an order: one that was freed in that order, else
@@ -375,7 +401,7 @@ impl Heap {
             in_use: self.used().saturating_sub(not_in_use),
             cached,
             waiting,
-            free: self.space.bytes_of(FreeSpace::<Base>::COMMON),
+            free: self.free(),
             largest_free: self.space.largest_of(FreeSpace::<Base>::COMMON),
             segments: self.space.segments(),
         }

@@ -331,6 +331,7 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         heap.add(base).ok_or_else(too_many)?;
         let align = base.layout.align();
         let found = heap.take(self.order, self.size, align);
+        self.device.note(self.layout, &mut heap);
         drop(heap);
         found.ok_or_else(too_many)
     }

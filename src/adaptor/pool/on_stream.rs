@@ -131,7 +131,7 @@ impl<A: StreamOrdered> Core<A> {
                     id,
                     allocator,
                     handles: AtomicUsize::new(0),
-                    slots: Slots::new(self.largest_cached(), 1),
+                    slots: Slots::new(1),
                 });
                 streams.push(Arc::clone(&state));
                 state

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::heap::UNIT_LOG2;
 use super::{Core, Pool};
 use crate::allocator::DeviceAllocator;
 use crate::error::OutOfMemory;
@@ -82,8 +83,12 @@ impl PoolBuilder {
     }
 
     /// Up to which size a few free blocks of each size are kept as they are, for each
-    /// of some groups of threads, to be had without a lock: a sixteenth of
-    /// [`growth`](Self::growth) unless said otherwise, at most 8 MiB; 0 keeps none.
+    /// of some groups of threads, to be had without a lock; 0 keeps none.
+    ///
+    /// Unless said otherwise it is a sixteenth of [`growth`](Self::growth), at most 8 MiB,
+    /// and while three times as much is held as was ever in use, larger blocks are kept
+    /// too, each of no more than a 64th of what is free.
+    ///
     /// What is kept is not joined with its neighbours, and keeps its segment from
     /// being unused, before memory is short, a large request takes much of what is
     /// free, or many searches have passed it by.
@@ -92,9 +97,16 @@ impl PoolBuilder {
         self
     }
 
-    /// The size in bytes of the largest blocks that are kept as they are.
+    /// The size in units of the largest blocks that are always kept as they are.
     pub(super) fn largest_cached(&self) -> usize {
-        self.cache_limit.unwrap_or(self.growth / 16).min(8 << 20)
+        let usual = (self.growth / 16).min(8 << 20);
+        let bytes = self.cache_limit.unwrap_or(usual);
+        bytes.wrapping_shr(UNIT_LOG2)
+    }
+
+    /// Whether larger blocks are kept too while memory is ample.
+    pub(super) fn keeps_large(&self) -> bool {
+        self.cache_limit.is_none()
     }
 
     /// How much unused memory is kept: all unless said otherwise. With more, a
