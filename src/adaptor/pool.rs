@@ -7,6 +7,7 @@
 
 mod device;
 mod heap;
+mod keeping;
 mod ladder;
 mod on_stream;
 mod options;

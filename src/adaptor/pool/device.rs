@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::heap::{Heap, UNIT_LOG2};
+use super::keeping::{Keeping, Memory};
 use super::on_stream::StreamState;
 use super::options::PoolBuilder;
 use super::slots::Slots;
@@ -24,12 +25,8 @@ pub(super) struct PoolDevice {
     pub(super) transient: Mutex<Heap>,
     pub(super) persistent: Mutex<Heap>,
     pub(super) slots: Slots,
-    /// The size in units of the largest blocks that are always kept.
-    largest: usize,
-    /// Whether larger ones are while memory is ample, and the size of the largest that
-    /// are now.
-    keeps_large: bool,
-    ample: AtomicUsize,
+    /// The size in units of the largest blocks that are kept now.
+    kept: AtomicUsize,
     pub(super) tally: Tally,
     /// Keeps threads on the ladder from taking what another makes free, and more
     /// segments than are needed.
@@ -38,14 +35,14 @@ pub(super) struct PoolDevice {
 
 impl PoolDevice {
     pub(super) fn new(device: Device, options: &PoolBuilder) -> Self {
+        let keeping = Keeping::new(options.keeping());
+        let limit = keeping.limit(Memory::default());
         Self {
             device,
-            transient: Mutex::new(Heap::new(true)),
-            persistent: Mutex::new(Heap::new(false)),
+            transient: Mutex::new(Heap::new(Some(keeping))),
+            persistent: Mutex::new(Heap::new(None)),
             slots: Slots::new(Slots::groups_here()),
-            largest: options.largest_cached(),
-            keeps_large: options.keeps_large(),
-            ample: AtomicUsize::new(0),
+            kept: AtomicUsize::new(limit.wrapping_shr(UNIT_LOG2)),
             tally: Tally::default(),
             turn: Turn::default(),
         }
@@ -73,10 +70,9 @@ impl PoolDevice {
         units: usize,
         order: Option<&Arc<StreamState>>,
     ) -> Option<DevicePtr> {
-        let slots = self.slots_for(order);
-        match units <= self.largest {
-            true => slots.take(units),
-            false => slots.take_seldom(units),
+        match units <= self.kept.load(Ordering::Relaxed) {
+            true => self.slots_for(order).take(units),
+            false => None,
         }
     }
 
@@ -89,17 +85,11 @@ impl PoolDevice {
         block: DevicePtr,
         order: Option<&Arc<StreamState>>,
     ) -> Option<DevicePtr> {
-        let is_kept = units.wrapping_sub(1) < self.largest || self.is_ample(units);
+        let is_kept = units.wrapping_sub(1) < self.kept.load(Ordering::Relaxed);
         match is_kept && block.is_aligned_to(1 << UNIT_LOG2) {
             true => self.slots_for(order).keep(units, block),
             false => Some(block),
         }
-    }
-
-    /// Whether enough is free that a block of so many units may be kept.
-    #[inline(never)]
-    fn is_ample(&self, units: usize) -> bool {
-        (1..=self.ample.load(Ordering::Relaxed)).contains(&units)
     }
 
     pub(super) fn parts(&self) -> [&Mutex<Heap>; 2] {
@@ -116,15 +106,14 @@ impl PoolDevice {
         let align = layout.align().max(1_usize.wrapping_shl(UNIT_LOG2));
         // Counted under the lock that is held anyway, so that counting is free.
         let mut heap = self.part(layout).lock();
-        heap.searches = heap.searches.wrapping_add(1);
-        if !layout.tag().is_persistent() && heap.is_sweep_due(size) {
-            self.sweep(&mut heap, order);
+        if heap.is_sweep_due(size) {
+            heap.sweep(&self.slots, size);
+            self.set_limit(&heap);
         }
         let found = heap.take(order, size, align);
         if found.is_some() {
             heap.found = heap.found.wrapping_add(1);
         }
-        self.note(layout, &mut heap);
         found
     }
 
@@ -135,31 +124,23 @@ impl PoolDevice {
         layout: DeviceLayout,
         order: Option<&Arc<StreamState>>,
     ) -> Option<bool> {
-        let mut heap = self.part(layout).lock();
-        let given = heap.give(ptr.addr(), order);
-        self.note(layout, &mut heap);
-        given
+        self.part(layout).lock().give(ptr.addr(), order)
     }
 
-    /// Notes how large blocks may be that are kept, now that memory was taken or given
-    /// back.
-    pub(super) fn note(&self, layout: DeviceLayout, heap: &mut Heap) {
-        if self.keeps_large && !layout.tag().is_persistent() {
-            let units = heap.ample().wrapping_shr(UNIT_LOG2);
-            self.ample.store(units, Ordering::Relaxed);
-        }
+    /// Forgets how much was in use, now that all that is not is to be given back.
+    pub(super) fn forget_use(&self) {
+        let mut heap = self.transient.lock();
+        let used = heap.used();
+        heap.decide(|keeping| keeping.trimmed(used));
     }
 
-    /// Gives back what is kept, so that it is joined with its neighbours.
-    fn sweep(&self, heap: &mut Heap, order: Option<&Arc<StreamState>>) {
-        let common = (&self.slots, None);
-        let own = order.map(|state| (&state.slots, order));
-        for (slots, order) in [Some(common), own].into_iter().flatten() {
-            slots.sweep(|ptr| {
-                heap.give(ptr.addr(), order);
-            });
+    /// Sets how large blocks may be that are kept, now that memory was taken from the
+    /// layer below or given back, or something was learnt of their use.
+    pub(super) fn set_limit(&self, heap: &Heap) {
+        if let Some(limit) = heap.limit() {
+            let units = limit.wrapping_shr(UNIT_LOG2);
+            self.kept.store(units, Ordering::Relaxed);
         }
-        heap.swept(self.slots.made());
     }
 
     /// Whether an address is in memory that is held.

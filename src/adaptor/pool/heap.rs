@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
+use super::keeping::{Keeping, Memory, Seen};
 use super::on_stream::StreamState;
+use super::slots::Slots;
 use super::status::PoolStatus;
 use crate::address::DevicePtr;
 use crate::free_space::{End, FreeSpace, Lot};
@@ -20,21 +22,6 @@ pub(super) const UNIT_LOG2: u32 = 8;
 /// Blocks of so many bytes or more are taken from the high ends of what is free, and
 /// others from the low ends, so that they are less in each other's way.
 const LARGE: usize = 8 << 20;
-
-/// How many searches there are at most between two sweeps, for each group of threads that
-/// keep blocks, so that blocks which nobody asks for again are joined with their neighbours.
-const SEARCHES_A_SWEEP: u64 = 512;
-
-/// A large block that takes a larger part of what is free than one in so many has what is
-/// kept swept first, for it may be in its way.
-const AMPLE: usize = 8;
-
-/// Memory is ample while so many times as much is held as was ever in use.
-const ROOMY: usize = 3;
-
-/// Where memory is ample, a block that is kept is no more than one part in so many of what
-/// is free.
-const PART: usize = 64;
 
 /// A segment: where it is, and as what it was allocated.
 #[derive(Clone, Copy, Debug)]
@@ -100,18 +87,14 @@ pub(super) struct Heap {
     /// Searches for a free block, and those that found one.
     pub(super) searches: u64,
     pub(super) found: u64,
-    /// The most bytes that were in blocks which were not given back.
-    peak: usize,
-    /// Searches before the next sweep.
-    unswept: u64,
-    /// Whether the blocks that streams keep are of this heap.
-    is_cached: bool,
+    /// What decides on the blocks that are kept, if any of this heap are.
+    keeping: Option<Keeping>,
 }
 
 impl Heap {
-    pub(super) fn new(is_cached: bool) -> Self {
+    pub(super) fn new(keeping: Option<Keeping>) -> Self {
         Self {
-            is_cached,
+            keeping,
             space: FreeSpace::new(),
             streams: Vec::new(),
             pending: Vec::new(),
@@ -120,32 +103,62 @@ impl Heap {
             past_hits: 0,
             searches: 0,
             found: 0,
-            peak: 0,
-            unswept: SEARCHES_A_SWEEP,
         }
     }
 
-    /// Whether, before a search for so many bytes, what is kept is to be given back.
+    /// Counts a search for so many bytes. Says whether what is kept is to be given back
+    /// before it.
     pub(super) fn is_sweep_due(&mut self, size: usize) -> bool {
-        let free = self.free();
-        let is_short = size >= LARGE && size > free / AMPLE;
-        self.unswept = self.unswept.wrapping_sub(1);
-        is_short || self.unswept == 0
+        self.searches = self.searches.wrapping_add(1);
+        let memory = self.memory();
+        let keeping = self.keeping.as_mut();
+        keeping.is_some_and(|keeping| keeping.is_sweep_due(size, memory))
     }
 
-    /// What so many groups of threads kept was given back.
-    pub(super) fn swept(&mut self, groups: u64) {
-        self.unswept = SEARCHES_A_SWEEP.saturating_mul(groups.max(1));
-    }
-
-    /// How large blocks may be of which free ones are in nobody's way: such a part of
-    /// what is free, if much more is held than was ever in use.
-    pub(super) fn ample(&mut self) -> usize {
-        self.peak = self.peak.max(self.used());
-        match self.reserved / ROOMY >= self.peak {
-            true => self.free() / PART,
-            false => 0,
+    /// Gives back what is kept in these slots and by streams, before a search for so many
+    /// bytes.
+    pub(super) fn sweep(&mut self, slots: &Slots, size: usize) {
+        slots.sweep(|ptr| {
+            self.give(ptr.addr(), None);
+        });
+        for stream in self.streams_that_keep() {
+            stream.slots.sweep(|ptr| {
+                self.give(ptr.addr(), Some(&stream));
+            });
         }
+        let seen = Seen {
+            used: self.used().saturating_add(size),
+            hits: slots.hits().wrapping_add(self.stream_hits()),
+            groups: slots.made(),
+        };
+        self.decide(|keeping| keeping.swept(seen));
+    }
+
+    /// Tells what decides on the blocks that are kept of what happened.
+    pub(super) fn decide(&mut self, tell: impl FnOnce(&mut Keeping)) {
+        if let Some(keeping) = &mut self.keeping {
+            tell(keeping);
+        }
+    }
+
+    /// Up to which size blocks are kept now, if any of this heap are.
+    pub(super) fn limit(&self) -> Option<usize> {
+        let keeping = self.keeping.as_ref()?;
+        Some(keeping.limit(self.memory()))
+    }
+
+    fn memory(&self) -> Memory {
+        Memory {
+            reserved: self.reserved,
+            used: self.used(),
+            free: self.free(),
+        }
+    }
+
+    /// The streams of which the blocks that they keep are of this heap.
+    fn streams_that_keep(&self) -> Vec<Arc<StreamState>> {
+        let here = self.streams.iter().filter(|_| self.keeping.is_some());
+        here.map(|own| Arc::clone(&own.stream)).collect()
     }
 
     /// The bytes that anybody may have.
@@ -249,12 +262,9 @@ impl Heap {
     /// Closes the lots of streams that hold anything, so that a fence made after
     /// this covers all of them, and returns those that lack one.
     pub(super) fn close_lots(&mut self) -> Vec<(Arc<StreamState>, Lot)> {
-        if self.is_cached {
-            let states = self.streams.iter().map(|own| Arc::clone(&own.stream));
-            for stream in states.collect::<Vec<_>>() {
-                for kept in stream.slots.drain() {
-                    self.give(kept.addr(), Some(&stream));
-                }
+        for stream in self.streams_that_keep() {
+            for kept in stream.slots.drain() {
+                self.give(kept.addr(), Some(&stream));
             }
         }
         let mut unfenced = Vec::new();
@@ -333,7 +343,7 @@ impl Heap {
             .filter_map(|pending| pending.order.as_ref());
         let own = self.streams.iter().filter(|own| of_stream(&own.stream));
         let mut lots = own.flat_map(|own| &own.lots);
-        (!self.is_cached || stream.slots.bytes() == 0)
+        (self.keeping.is_none() || stream.slots.bytes() == 0)
             && !orders.any(of_stream)
             && lots.all(|own| self.space.bytes_of(own.lot) == 0)
     }
@@ -346,7 +356,7 @@ impl Heap {
         for own in &known.lots {
             self.space.open(own.lot);
         }
-        if self.is_cached {
+        if self.keeping.is_some() {
             self.past_hits = self.past_hits.wrapping_add(stream.slots.hits());
         }
         Some(known)
@@ -370,7 +380,9 @@ impl Heap {
     /// How many blocks streams had that they kept.
     pub(super) fn stream_hits(&self) -> u64 {
         let hits = self.streams.iter().map(|own| own.stream.slots.hits());
-        let now = hits.filter(|_| self.is_cached).fold(0, u64::wrapping_add);
+        let now = hits
+            .filter(|_| self.keeping.is_some())
+            .fold(0, u64::wrapping_add);
         self.past_hits.wrapping_add(now)
     }
 
@@ -384,7 +396,7 @@ impl Heap {
         let size = |start: usize| self.space.size_of(start).unwrap_or(0);
         let sum = |bytes: &mut dyn Iterator<Item = usize>| bytes.fold(0, usize::saturating_add);
         let streams = self.streams.iter();
-        let by_streams = streams.clone().filter(|_| self.is_cached);
+        let by_streams = streams.clone().filter(|_| self.keeping.is_some());
         let cached_by_streams = sum(&mut by_streams.map(|own| own.stream.slots.bytes()));
         let lots = streams.flat_map(|own| &own.lots);
         let in_lots = sum(&mut lots.map(|own| self.space.bytes_of(own.lot)));

@@ -138,7 +138,12 @@ impl<A: DeviceAllocator> Core<A> {
         let mut released = 0_usize;
         for part in device.parts() {
             let excess = device.unused().saturating_sub(keep);
-            let removed = part.lock().remove_unused(|bytes| bytes >= excess);
+            let removed = {
+                let mut heap = part.lock();
+                let removed = heap.remove_unused(|bytes| bytes >= excess);
+                device.set_limit(&heap);
+                removed
+            };
             for base in removed {
                 match self.give_back(device, base) {
                     Err(error) if !error.is_shut_down() => {
@@ -185,6 +190,7 @@ impl<A: DeviceAllocator> Core<A> {
         let device = self.device(index)?;
         let moving = device.turn.take();
         self.drain(device, true);
+        device.forget_use();
         let released = self.release(device, 0);
         drop(moving);
         let below = below::trim(&self.upstream, index)?;
@@ -282,7 +288,7 @@ impl<A: DeviceAllocator> Climb<'_, A> {
             _ => options.growth,
         };
         let unit = 1_usize.wrapping_shl(UNIT_LOG2);
-        let wanted = wanted.checked_next_multiple_of(unit).unwrap_or(0);
+        let wanted = wanted.wrapping_shr(UNIT_LOG2).wrapping_shl(UNIT_LOG2);
         let mut sizes = vec![wanted.max(self.size), self.size];
         sizes.dedup();
         sizes.retain(|size| *size <= room);
@@ -331,7 +337,7 @@ impl<A: DeviceAllocator> Climb<'_, A> {
         heap.add(base).ok_or_else(too_many)?;
         let align = base.layout.align();
         let found = heap.take(self.order, self.size, align);
-        self.device.note(self.layout, &mut heap);
+        self.device.set_limit(&heap);
         drop(heap);
         found.ok_or_else(too_many)
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::heap::UNIT_LOG2;
+use super::keeping::Policy;
 use super::{Core, Pool};
 use crate::allocator::DeviceAllocator;
 use crate::error::OutOfMemory;
@@ -86,8 +86,13 @@ impl PoolBuilder {
     /// of some groups of threads, to be had without a lock; 0 keeps none.
     ///
     /// Unless said otherwise it is a sixteenth of [`growth`](Self::growth), at most 8 MiB,
-    /// and while three times as much is held as was ever in use, larger blocks are kept
-    /// too, each of no more than a 64th of what is free.
+    /// and what is kept follows what it is good for. While three times as much is held for
+    /// transient blocks as was seen in use since the last [`trim`](super::Pool::trim),
+    /// larger blocks are kept too, each of no more than a 64th of what is free, unless there
+    /// is a [`release_threshold`](Self::release_threshold). A pool that takes all that it
+    /// may at once, with [`initial`](Self::initial) no less than [`limit`](Self::limit),
+    /// keeps none for a while once it has seen them had again more seldom than others were
+    /// searched for: there, what is kept is in the way of what needs to be joined.
     ///
     /// What is kept is not joined with its neighbours, and keeps its segment from
     /// being unused, before memory is short, a large request takes much of what is
@@ -97,16 +102,15 @@ impl PoolBuilder {
         self
     }
 
-    /// The size in units of the largest blocks that are always kept as they are.
-    pub(super) fn largest_cached(&self) -> usize {
-        let usual = (self.growth / 16).min(8 << 20);
-        let bytes = self.cache_limit.unwrap_or(usual);
-        bytes.wrapping_shr(UNIT_LOG2)
-    }
-
-    /// Whether larger blocks are kept too while memory is ample.
-    pub(super) fn keeps_large(&self) -> bool {
-        self.cache_limit.is_none()
+    /// Which blocks are kept as they are.
+    pub(super) fn keeping(&self) -> Policy {
+        let is_told = self.cache_limit.is_some();
+        Policy {
+            limit: self.cache_limit.unwrap_or((self.growth / 16).min(8 << 20)),
+            may_pause: !is_told && self.initial >= self.limit,
+            // A segment with a block that is kept is not given back.
+            may_keep_larger: !is_told && self.release_threshold == usize::MAX,
+        }
     }
 
     /// How much unused memory is kept: all unless said otherwise. With more, a
