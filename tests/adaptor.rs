@@ -30,6 +30,8 @@ mod observed;
 mod poison;
 #[path = "adaptor/pool.rs"]
 mod pool;
+#[path = "adaptor/pool_kept.rs"]
+mod pool_kept;
 #[path = "adaptor/pool_model.rs"]
 mod pool_model;
 #[path = "adaptor/pool_streams.rs"]

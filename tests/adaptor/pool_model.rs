@@ -54,15 +54,21 @@ fn some_call() -> impl Strategy<Value = Call> {
 
 /// A pool, and the most that it may hold.
 fn some_pool() -> impl Strategy<Value = (PoolBuilder, usize)> {
-    let cache_limit = prop_oneof![Just(0), Just(64 * KIB), Just(8 * MIB)];
+    let cache_limit = prop::option::of(prop_oneof![Just(0), Just(64 * KIB), Just(8 * MIB)]);
+    let initial = prop_oneof![Just(0), Just(4 * MIB), Just(8 * MIB)];
     let limit = prop_oneof![Just(4 * MIB), Just(usize::MAX)];
     let threshold = prop_oneof![Just(0), Just(2 * MIB), Just(usize::MAX)];
-    (cache_limit, limit, threshold).prop_map(|(cache_limit, limit, threshold)| {
+    let options = (cache_limit, initial, limit, threshold);
+    options.prop_map(|(cache_limit, initial, limit, threshold)| {
         let builder = PoolBuilder::new()
+            .initial(initial)
             .growth(MIB)
-            .cache_limit(cache_limit)
             .limit(limit)
             .release_threshold(threshold);
+        let builder = match cache_limit {
+            Some(bytes) => builder.cache_limit(bytes),
+            None => builder,
+        };
         (builder, limit)
     })
 }

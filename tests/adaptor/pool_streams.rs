@@ -332,6 +332,32 @@ fn another_stream_has_a_block_only_when_the_work_is_done() {
     assert_eq!(pool.status(0).unwrap().waiting, 0);
 }
 
+#[test]
+fn a_large_block_that_a_stream_keeps_is_anothers_only_when_the_work_is_done() {
+    let fake = FakeDevice::builder(DeviceType::Cuda);
+    let fake = fake.capacity(1024 * MIB).build();
+    let pool = PoolBuilder::new().initial(1024 * MIB).build(Streams(fake));
+    let (first, second) = (Stream::new(1), Stream::new(2));
+    let one = Arc::new(pool.on_stream(&first).unwrap());
+    let two = Arc::new(pool.on_stream(&second).unwrap());
+    let place = create(&one, 12 * MIB).unwrap().ptr();
+    first.give_work();
+    assert_eq!(pool.status(0).unwrap().waiting, 12 * MIB);
+
+    let again = create(&one, 12 * MIB).unwrap();
+    assert_eq!((again.ptr(), first.fences()), (place, 0));
+    drop(again);
+    let other = create(&two, 12 * MIB).unwrap();
+    assert_ne!(other.ptr(), place);
+    drop(other);
+    first.finish();
+    second.finish();
+
+    let whole = create(&two, 1024 * MIB).unwrap();
+    assert_eq!(pool.status(0).unwrap().waiting, 0);
+    drop(whole);
+}
+
 // https://github.com/pytorch/pytorch/issues/189504
 #[test]
 fn pool_drains_then_retries() {

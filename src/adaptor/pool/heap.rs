@@ -121,7 +121,7 @@ impl Heap {
         slots.sweep(|ptr| {
             self.give(ptr.addr(), None);
         });
-        for stream in self.streams_that_keep() {
+        for stream in self.streams_that_keep().cloned().collect::<Vec<_>>() {
             stream.slots.sweep(|ptr| {
                 self.give(ptr.addr(), Some(&stream));
             });
@@ -155,10 +155,10 @@ impl Heap {
         }
     }
 
-    /// The streams of which the blocks that they keep are of this heap.
-    fn streams_that_keep(&self) -> Vec<Arc<StreamState>> {
-        let here = self.streams.iter().filter(|_| self.keeping.is_some());
-        here.map(|own| Arc::clone(&own.stream)).collect()
+    /// The streams, if the blocks that they keep are of this heap.
+    fn streams_that_keep(&self) -> impl Iterator<Item = &Arc<StreamState>> {
+        let streams = self.keeping.iter().flat_map(|_| &self.streams);
+        streams.map(|own| &own.stream)
     }
 
     /// The bytes that anybody may have.
@@ -262,7 +262,7 @@ impl Heap {
     /// Closes the lots of streams that hold anything, so that a fence made after
     /// this covers all of them, and returns those that lack one.
     pub(super) fn close_lots(&mut self) -> Vec<(Arc<StreamState>, Lot)> {
-        for stream in self.streams_that_keep() {
+        for stream in self.streams_that_keep().cloned().collect::<Vec<_>>() {
             for kept in stream.slots.drain() {
                 self.give(kept.addr(), Some(&stream));
             }
@@ -337,10 +337,8 @@ impl Heap {
     /// for it, or that is going to.
     pub(super) fn is_idle(&self, stream: &Arc<StreamState>) -> bool {
         let of_stream = |order: &Arc<StreamState>| Arc::ptr_eq(order, stream);
-        let mut orders = self
-            .pending
-            .iter()
-            .filter_map(|pending| pending.order.as_ref());
+        let pending = self.pending.iter();
+        let mut orders = pending.filter_map(|pending| pending.order.as_ref());
         let own = self.streams.iter().filter(|own| of_stream(&own.stream));
         let mut lots = own.flat_map(|own| &own.lots);
         (self.keeping.is_none() || stream.slots.bytes() == 0)
@@ -379,11 +377,9 @@ impl Heap {
 
     /// How many blocks streams had that they kept.
     pub(super) fn stream_hits(&self) -> u64 {
-        let hits = self.streams.iter().map(|own| own.stream.slots.hits());
-        let now = hits
-            .filter(|_| self.keeping.is_some())
-            .fold(0, u64::wrapping_add);
-        self.past_hits.wrapping_add(now)
+        let streams = self.streams_that_keep();
+        let hits = streams.map(|stream| stream.slots.hits());
+        hits.fold(self.past_hits, u64::wrapping_add)
     }
 
     /// The bytes in blocks that were not given back.
@@ -395,24 +391,18 @@ impl Heap {
     pub(super) fn status(&self, cached: usize) -> PoolStatus {
         let size = |start: usize| self.space.size_of(start).unwrap_or(0);
         let sum = |bytes: &mut dyn Iterator<Item = usize>| bytes.fold(0, usize::saturating_add);
-        let streams = self.streams.iter();
-        let by_streams = streams.clone().filter(|_| self.keeping.is_some());
-        let cached_by_streams = sum(&mut by_streams.map(|own| own.stream.slots.bytes()));
-        let lots = streams.flat_map(|own| &own.lots);
+        let cached_by_streams = sum(&mut self.streams_that_keep().map(|own| own.slots.bytes()));
+        let lots = self.streams.iter().flat_map(|own| &own.lots);
         let in_lots = sum(&mut lots.map(|own| self.space.bytes_of(own.lot)));
         let pending = sum(&mut self.pending.iter().map(|pending| size(pending.start)));
-        let waiting = in_lots
-            .saturating_add(pending)
-            .saturating_add(cached_by_streams);
-        let not_in_use = cached
-            .saturating_add(pending)
-            .saturating_add(cached_by_streams);
+        let aside = pending.saturating_add(cached_by_streams);
+        let not_in_use = cached.saturating_add(aside);
         PoolStatus {
             reserved: self.reserved(),
             persistent: 0,
             in_use: self.used().saturating_sub(not_in_use),
             cached,
-            waiting,
+            waiting: in_lots.saturating_add(aside),
             free: self.free(),
             largest_free: self.space.largest_of(FreeSpace::<Base>::COMMON),
             segments: self.space.segments(),

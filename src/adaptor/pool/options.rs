@@ -87,7 +87,7 @@ impl PoolBuilder {
     ///
     /// Unless said otherwise it is a sixteenth of [`growth`](Self::growth), at most 8 MiB,
     /// and what is kept follows what it is good for. While three times as much is held for
-    /// transient blocks as was seen in use since the last [`trim`](super::Pool::trim),
+    /// transient blocks as was seen in use since the last [`trim`](DeviceAllocator::trim),
     /// larger blocks are kept too, each of no more than a 64th of what is free, unless there
     /// is a [`release_threshold`](Self::release_threshold). A pool that takes all that it
     /// may at once, with [`initial`](Self::initial) no less than [`limit`](Self::limit),
