@@ -183,9 +183,11 @@ pub(crate) fn traces() {
             peak >> 20
         );
         let costs = costs(&contestants, name, &trace);
+        let own = serve::memory::<Caller<Own<true>>>(&trace).least;
         let row = |(contestant, costs): (&Contestant, &[Cost])| {
             let shared = contestant.shared.as_ref();
             let memory = shared.map(|form| (form.memory)(&trace));
+            let least = memory.as_ref().and_then(|memory| memory.least);
             let over = |of: fn(&Memory) -> Option<usize>| {
                 let bytes = memory.as_ref().and_then(of)?;
                 Some(bytes as f64 / peak as f64)
@@ -198,7 +200,11 @@ pub(crate) fn traces() {
             cells.push(number(over(|memory| memory.least), 3));
             cells.push(number(over(|memory| memory.taken), 3));
             let fragmentation = memory.as_ref().and_then(|memory| memory.fragmentation);
-            cells.push(number(fragmentation, 2));
+            cells.push(number(fragmentation, 3));
+            let bytes = least.zip(own).map(|(least, own)| least.max(own));
+            let pools =
+                bytes.and_then(|bytes| serve::fragmentation::<Caller<Own<true>>>(&trace, bytes));
+            cells.push(number(pools, 3));
             cells
         };
         let rows: Vec<_> = contestants.iter().zip(costs.chunks(2)).map(row).collect();
@@ -211,6 +217,7 @@ pub(crate) fn traces() {
             "least",
             "taken",
             "fragmentation",
+            "the pool's there",
         ];
         print(&head(&columns), &rows);
     }

@@ -88,8 +88,7 @@ pub(crate) struct Memory {
     /// What is taken of a device with more than enough, if that is decided as it
     /// is needed.
     pub(crate) taken: Option<usize>,
-    /// Of what was held of the least device and not in a block, the part that was
-    /// not in the largest piece; the mean over the trace.
+    /// The [`fragmentation`] of that device.
     pub(crate) fragmentation: Option<f64>,
 }
 
@@ -119,20 +118,22 @@ pub(crate) fn memory<P: Peer>(trace: &Trace) -> Memory {
     Memory {
         least,
         taken,
-        fragmentation: least.map(|bytes| fragmentation::<P>(trace, bytes)),
+        fragmentation: least.and_then(|bytes| fragmentation::<P>(trace, bytes)),
     }
 }
 
 /// How many steps pass between two looks at the memory.
 const LOOK: usize = 251;
 
-fn fragmentation<P: Peer>(trace: &Trace, bytes: usize) -> f64 {
+/// How much of what is held of a device with so many bytes, and in no block, is not in the
+/// largest piece; the mean over the trace, if all of it is served.
+pub(crate) fn fragmentation<P: Peer>(trace: &Trace, bytes: usize) -> Option<f64> {
     let room = Room::new(bytes, trace.blocks());
     let mut session = Session::<P>::new(trace, &room);
     let mut places = Vec::with_capacity(trace.blocks());
     let mut live = BTreeMap::new();
     let (mut sum, mut looks) = (0.0, 0_u32);
-    session.run(trace, |at, step, session| {
+    let served = session.run(trace, |at, step, session| {
         match step {
             Step::Allocate { size, .. } => {
                 let block = session.blocks[places.len()].as_ref().expect("a live block");
@@ -152,7 +153,7 @@ fn fragmentation<P: Peer>(trace: &Trace, bytes: usize) -> f64 {
             }
         }
     });
-    sum / f64::from(looks)
+    served.then(|| sum / f64::from(looks))
 }
 
 /// How much of the segments is in no block, and how much of that in one piece.
